@@ -565,5 +565,5 @@ _BEHIND_CODEC = (
     b'","durability":{"kind":"process","seconds":0},"retention":{"kind":"acked","limit":0},"max_messages":null,'
     b'"max_bytes":null,"full":"block","checksum":true,"mode":384,"ttl":null}'
 )
-_STORED = {**vars(Options()), "_given": frozenset(Options._names) - {"group"}}  # noqa: SLF001  # ours
+_STORED = {**vars(Options()), "_given": frozenset(Options().to_json())}
 """What a queue has that stores these."""

@@ -105,12 +105,13 @@ class Session(Closable):
         self.brought = None if options is None else options.brought
         self.codec = self._find_codec(self.options)
         self._recover()
-        self.home.follow_from(self.joined().control)
-        self._take_up_bounds()
-        self._take_up_drops()
-        ending.take_up(self.home, self.joined().control)
+        control = self.joined().control
+        bounds = self.home.follow_from(control)
+        self._take_up_bounds(bounds)
+        self._take_up_drops(control, bounds)
+        ending.take_up(self.home, control)
         self.chain().check()
-        self._verify()
+        self._verify(control)
         self.sweep()
 
     def _open_home(self, options: Options | None, *, create: bool) -> None:
@@ -216,25 +217,24 @@ class Session(Closable):
                 self.recovery = apply.recover(self.home)
                 progress.tell_of(self.home, self.recovery)
 
-    def _take_up_bounds(self) -> None:
+    def _take_up_bounds(self, now: _native.Bounds) -> None:
         """The control page of a new queue, or of a new boot, knows no bounds yet."""
-        now, stored = self.joined().control.bounds(), self.home.journal
+        stored = self.home.journal
         if not self.flags["read_only"] and now[1:3] != (stored.max_messages, stored.max_bytes):
             with self.home.admin():
                 self._publish_bounds(self.home.read_journal())
 
-    def _take_up_drops(self) -> None:
+    def _take_up_drops(self, control: _native.Control, now: _native.Bounds) -> None:
         """What was purged, or dropped for room, stays so in a new boot, and when whoever purged was killed at it."""
-        control, stored = self.joined().control, self.home.journal.dropped
-        if self.flags["read_only"] or stored <= max(control.bounds().dropped, self.chain().first_index()):
+        stored = self.home.journal.dropped
+        if self.flags["read_only"] or stored <= now.dropped or stored <= self.chain().first_index():
             return
         with self.home.admin(), names.finishing(self.home, self.joined().member) as finish:
             finish(min(stored, self.next_index))
             control.drop_for_all(min(stored, self.next_index))
 
-    def _verify(self) -> None:
+    def _verify(self, control: _native.Control) -> None:
         """After a sync that failed: whoever has the queue alone finds out what is on the disk."""
-        control = self.joined().control
         if self.flags["read_only"] or not (
             control.sync_failed() or self.home.journal.flags & _native.JOURNAL_SYNC_FAILED
         ):

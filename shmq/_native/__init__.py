@@ -71,6 +71,7 @@ from shmq._native.core import (
     Tail,
     address,
     boottime_ns,
+    chunks_in,
     crc32c,
     crc32c_by_table,
     crc32c_four,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import struct
@@ -13,7 +12,6 @@ from shmq._native.core import Fd, FileMap, error
 
 if TYPE_CHECKING:
     import mmap
-    from collections.abc import Iterator
 
 
 _FLOCK = struct.Struct("hhqqi4x")
@@ -26,14 +24,9 @@ def start_writing(fd: int) -> None:
     lib.shmq_start_writing(fd)
 
 
-@contextlib.contextmanager
-def _naming(fd: int) -> Iterator[None]:
+def _name(problem: OSError, fd: int) -> None:
     """Have a refusal of the kernel name the file, which costs no descriptor: it knows only ours of it."""
-    try:
-        yield
-    except OSError as problem:
-        problem.filename = os.readlink(f"/proc/self/fd/{fd}")
-        raise
+    problem.filename = os.readlink(f"/proc/self/fd/{fd}")
 
 
 _DISKS = "", "ext4", "xfs"
@@ -70,8 +63,11 @@ def keeps_locks(fd: int) -> bool:
 
 def _try_whether_it_keeps(fd: int) -> bool:
     byte = _TRIED + int.from_bytes(os.urandom(16)[:6], "little")
-    with _naming(fd):
+    try:
         again = Fd.of(os.open, f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as problem:
+        _name(problem, fd)
+        raise
     with again:
         fcntl.fcntl(again, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, byte, 1, 0))
         memory = FileMap.of(again, 1, False, False, None)
@@ -81,8 +77,11 @@ def _try_whether_it_keeps(fd: int) -> bool:
 
 
 def _map_shared(fd: int, size: int, kept: object, *, writable: bool) -> FileMap:
-    with _naming(fd):
+    try:
         return FileMap.of(fd, size, writable, False, kept)
+    except OSError as problem:
+        _name(problem, fd)
+        raise
 
 
 def map_file(fd: int, size: int, *, writable: bool) -> FileMap:
@@ -96,8 +95,15 @@ def holder(fd: int) -> object:
 
     A mapping of one page, or where that does not keep them, a descriptor.
     """
-    with _naming(fd):
-        return FileMap.of(fd, 1, False, False, None) if keeps_locks(fd) else Fd.of(os.dup, fd)
+    return _holder(fd, keeps=keeps_locks(fd))
+
+
+def _holder(fd: int, *, keeps: bool) -> object:
+    try:
+        return FileMap.of(fd, 1, False, False, None) if keeps else Fd.of(os.dup, fd)
+    except OSError as problem:
+        _name(problem, fd)
+        raise
 
 
 def map_held(fd: int, size: int, *, writable: bool) -> FileMap:
@@ -107,17 +113,24 @@ def map_held(fd: int, size: int, *, writable: bool) -> FileMap:
     So it is made through an opening of its own, with the same access: what is mapped to be read may be made writable
     for a moment, where the file was opened for that.
     """
-    with _naming(fd):
+    try:
         access = fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE
         again = Fd.of(os.open, f"/proc/self/fd/{fd}", access | os.O_CLOEXEC)
+    except OSError as problem:
+        _name(problem, fd)
+        raise
     with again:
         return _map_shared(again, size, holder(fd), writable=writable)
 
 
 def map_private(fd: int, size: int) -> FileMap:
     """Map a whole file, read-only, so that what is written there is seen by nobody else and never reaches the file."""
-    with _naming(fd):
-        return FileMap.of(fd, size, True, True, None if keeps_locks(fd) else Fd.of(os.dup, fd))
+    keeps = keeps_locks(fd)
+    try:
+        return FileMap.of(fd, size, True, True, None if keeps else Fd.of(os.dup, fd))
+    except OSError as problem:
+        _name(problem, fd)
+        raise
 
 
 def map_alone(fd: int, size: int, *, writable: bool) -> FileMap:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _JOURNAL = struct.Struct("<QQ16s8QII")  # layout.h, struct journal_slot
-_CHANGED_AT = _JOURNAL.size + 8  # and struct journal_options
+_CHANGED = struct.Struct("<II")  # layout.h, struct journal_options, behind which they are
+_CHANGED_AT = _JOURNAL.size + _CHANGED.size
 
 
 def format_queue(queue_id: bytes, created_ns: int, options: bytes) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import sys
 from typing import TYPE_CHECKING, Any, Protocol
 
 from shmq import _native, errors, later, locks, log, user_group
@@ -20,7 +21,6 @@ from shmq.storage.paths import (
     QUEUE,
     STAGING,
     chunk_name,
-    parse_chunk_name,
 )
 
 if TYPE_CHECKING:
@@ -293,15 +293,17 @@ class Directory:
             self.options = self.made_with.with_changes(stored, *bounds)
         self._noted, self._noted_in = now, journal.sequence
 
-    def follow_from(self, control: _native.Control) -> None:
+    def follow_from(self, control: _native.Control) -> _native.Bounds:
         """
-        While it is opened: have `follow` read nothing until somebody moves that word, if what was read holds still.
+        While it is opened: have `follow` read nothing until somebody moves that word, if what was read holds still; the
+        bounds, as they are now.
 
         Whoever changes options writes the journal first: so the word is looked at before that is.
         """
-        moved, fd = control.bounds().moved, self._at_hand.get(QUEUE)
+        bounds, fd = control.bounds(), self._at_hand.get(QUEUE)
         if fd is not None and os.pread(fd, 2 * _native.PAGE_BYTES, _native.PAGE_BYTES) == self._journals_read:
-            self._followed = moved
+            self._followed = bounds.moved
+        return bounds
 
     def follow(self, control: _native.Control) -> Options:
         """The options as they are now, for whoever puts or retires: whoever changes them moves a word of *control*."""
@@ -410,6 +412,9 @@ class Directory:
 
     def _place_of(self, directory: int) -> str:
         """The path of one of this queue's folders, for errors."""
+        for folder, fd in self._at_hand.items():
+            if fd is directory:
+                return f"{self.path}/{folder}" if folder else self.path
         info = os.fstat(directory)
         for folder, known in self._files.items():
             if known == (info.st_dev, info.st_ino):
@@ -425,7 +430,13 @@ class Directory:
 
     def chunk_names(self) -> list[tuple[int, int]]:
         """(sequence, base) of every chunk file, in order."""
-        return sorted(chunk for name in files.names_in(self.chunks) if (chunk := parse_chunk_name(name)))
+        directory = self.chunks
+        sys.audit("os.listdir", directory)  # as it is, with the names taken apart
+        try:
+            return sorted(_native.chunks_in(directory))
+        except OSError as problem:
+            problem.filename = os.readlink(f"/proc/self/fd/{directory}")
+            raise
 
     def write_journal(self, journal: _native.Journal) -> None:
         """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import errno
 import multiprocessing
 import operator
 import os
@@ -17,7 +18,7 @@ from shmq import _native
 from shmq.storage import blocks, files, laggards, space
 from shmq.storage import chain as chains
 from shmq.storage.directory import Directory
-from shmq.storage.paths import chunk_name
+from shmq.storage.paths import chunk_name, parse_chunk_name
 
 _calls: list[list[tuple[str, str]]] = []
 
@@ -89,7 +90,7 @@ def test_options_that_are_changed_while_a_queue_is_opened_count_for_its_first_pu
         def patched(home, control):
             with monkeypatch.context() as during_that:
                 during_that.setattr(_native.Control, "bounds", change)
-                follow_from(home, control)
+                return follow_from(home, control)
 
         monkeypatch.setattr(Directory, "follow_from", patched)
         with shmq.open(there) as queue:
@@ -164,6 +165,54 @@ def test_a_chunk_under_the_name_of_what_follows_an_empty_one_is_found_wrong(make
             consumer.take(timeout=0)
 
 
+NAMES = [
+    "0000000000000000-00000000.chunk",
+    "fedcba9876543210-ffffffff.chunk",
+    "ffffffffffffffff-89abcdef.chunk",
+    "FEDCBA9876543210-FFFFFFFF.chunk",
+    "fedcba9876543210-fffffffg.chunk",
+    "fedcba9876543210_ffffffff.chunk",
+    "fedcba9876543210-ffffffff.chunks",
+    "fedcba9876543210-ffffffff.chun",
+    "fedcba9876543210-ffffffff",
+    "fedcba987654321-ffffffff.chunk",
+    "0fedcba9876543210-ffffffff.chunk",
+    "fedcba9876543210-0ffffffff.chunk",
+    "fedcba9876543210-fffffff.chunk",
+    "/edcba9876543210-ffffffff.chunk".replace("/", ":"),
+    "`edcba9876543210-ffffffff.chunk",
+    "fedcba9876543210",
+    "f",
+    "-",
+    "retired-0",
+]
+
+
+@pytest.mark.parametrize("more", [0, 63, 64, 5000])
+def test_chunks_are_told_by_their_names_as_the_expression_tells_them(tmp_path, more):
+    for name in NAMES + [chunk_name(7 * number, number) for number in range(1, more + 1)]:
+        (tmp_path / name).touch()
+    with _native.Fd.of(os.open, tmp_path, os.O_RDONLY) as fd:
+        found = _native.chunks_in(fd)
+    assert sorted(found) == sorted(filter(None, map(parse_chunk_name, os.listdir(tmp_path))))
+    assert len(found) == more + 3
+
+
+def test_a_folder_that_cannot_be_read_says_which_it_is(there, monkeypatch):
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        _native.chunks_in(-1)
+    with shmq.open(there) as queue:
+        home = queue._session.home
+
+        def refuse(fd):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+        monkeypatch.setattr(_native, "chunks_in", refuse)
+        with pytest.raises(OSError, match="Too many open files") as refused:
+            home.chunk_names()
+        assert refused.value.filename == f"{queue.path}/chunks"
+
+
 def test_a_name_opens_its_checkpoint_once(there):
     with shmq.open(there) as queue:
         for ack in ("auto", "explicit"):
@@ -192,7 +241,7 @@ def test_in_a_long_queue_nothing_is_listed_by_who_opens_puts_takes_or_retires(ma
                 assert len(consumer.take(timeout=0)) == 9000
         return path
 
-    listed, listdir = [], os.listdir
+    listed, listdir, chunk_names = [], os.listdir, Directory.chunk_names
 
     def told(folder):
         if os.readlink(f"/proc/self/fd/{operator.index(folder)}").endswith("/chunks"):
@@ -201,6 +250,7 @@ def test_in_a_long_queue_nothing_is_listed_by_who_opens_puts_takes_or_retires(ma
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(os, "listdir", told)
+        patched.setattr(Directory, "chunk_names", lambda home: listed.append(home) or chunk_names(home))
         # How much the slowest name holds back is looked for every five seconds, in a listing.
         patched.setitem(laggards._looked, path, laggards._Look(time.monotonic()))
         all_of_it()

@@ -48,6 +48,8 @@ struct os_calls {
     /* Of a file by its descriptor, or by its path where that is not NULL: which of DISK_... its file system is, where the
      * kernel says so by itself; 0 for any other. */
     int (*disk_type)(int fd, const char *path);
+    /* Call `each` with every name in that directory, which is opened anew for it: 0 or -errno, and perhaps some of them. */
+    int (*list)(int directory, void (*each)(void *context, const char *name), void *context);
     /* Let somebody else use this processor, if anybody wants to. */
     void (*yield)(void);
     /* A whole file, in *at: shared, or private so that what is stored there never reaches the file. 0 or -errno. */

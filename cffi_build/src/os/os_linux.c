@@ -201,6 +201,34 @@ static int disk_type(int fd, const char *path)
     return system.f_type == EXT4_SUPER_MAGIC ? DISK_EXT : system.f_type == XFS_SUPER_MAGIC ? DISK_XFS : 0;
 }
 
+/* What the kernel answers, and no header of the C library says. */
+struct entry {
+    uint64_t inode;
+    int64_t next;
+    uint16_t bytes;
+    uint8_t type;
+    char name[];
+};
+static int list(int directory, void (*each)(void *context, const char *name), void *context)
+{
+    const int fd = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) {
+        return -errno;
+    }
+    _Alignas(struct entry) char buffer[16384];
+    long bytes;
+    while ((bytes = syscall(SYS_getdents64, fd, buffer, sizeof buffer)) > 0) {
+        for (long at = 0; at < bytes;) {
+            const struct entry *const entry = (const void *)(buffer + at);
+            each(context, entry->name);
+            at += entry->bytes;
+        }
+    }
+    const int answer = bytes < 0 ? -errno : 0;
+    close(fd);
+    return answer;
+}
+
 static void yield(void) { sched_yield(); }
 
 static size_t page_size(void) { return (size_t)sysconf(_SC_PAGESIZE); }
@@ -360,6 +388,7 @@ static const struct os_calls linux_calls = {
     .identify = identify,
     .open_same = open_same,
     .disk_type = disk_type,
+    .list = list,
     .yield = yield,
     .map_file = map_file,
     .unmap_file = unmap_file,
