@@ -113,6 +113,12 @@ def map_held(fd: int, size: int, *, writable: bool) -> FileMap:
     So it is made through an opening of its own, with the same access: what is mapped to be read may be made writable
     for a moment, where the file was opened for that.
     """
+    if keeps_locks(fd):
+        try:
+            return FileMap.held(fd, size, writable)
+        except OSError as problem:
+            _name(problem, fd)
+            raise
     try:
         access = fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE
         again = Fd.of(os.open, f"/proc/self/fd/{fd}", access | os.O_CLOEXEC)

@@ -1057,6 +1057,39 @@ def test_a_disk_is_known_as_the_mounts_tell_it(place, tmp_path):
         assert kind == ""
 
 
+@pytest.mark.parametrize("keeps", [True, False])
+def test_what_is_mapped_by_an_opening_of_its_own_lets_go_of_a_lock_without_being_unmapped(numbered, monkeypatch, keeps):
+    if not keeps:
+        monkeypatch.setattr(mapping, "keeps_locks", lambda _: False)
+    before = len(os.listdir("/proc/self/fd"))
+    with numbered.open("r+b") as file:
+        assert spares.lock_as_mapper(file.fileno())
+        memory = _native.map_held(file.fileno(), 8192, writable=True)
+    with numbered.open("r+b") as other:
+        assert spares.is_locked(other.fileno())
+        memory.keep(None)
+        assert not spares.is_locked(other.fileno())
+    memory[:2] = b"ab"
+    assert numbered.read_bytes()[:2] == memory[:2] == b"ab"
+    memory.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_what_cannot_be_mapped_by_an_opening_of_its_own_is_named_and_leaves_nothing(numbered, monkeypatch, keeps):
+    monkeypatch.setattr(mapping, "keeps_locks", lambda _: keeps)
+    before = len(os.listdir("/proc/self/fd"))
+    with numbered.open("rb") as file:
+        with pytest.raises(PermissionError) as refused:
+            _native.map_held(file.fileno(), 8192, writable=True)
+        assert refused.value.filename == str(numbered)
+        with pytest.raises(ValueError, match="empty file"):
+            _native.map_held(file.fileno(), 0, writable=False)
+    assert len(os.listdir("/proc/self/fd")) == before
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        _native.FileMap.held(-1, 4096, False)
+
+
 def test_whether_a_mapping_keeps_locks_is_tried_once_for_each_file_system(numbered, monkeypatch):
     tried = []
     monkeypatch.setattr(mapping, "_keeping", {})
