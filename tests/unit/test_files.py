@@ -1085,6 +1085,7 @@ def test_what_cannot_be_mapped_by_an_opening_of_its_own_is_named_and_leaves_noth
         assert refused.value.filename == str(numbered)
         with pytest.raises(ValueError, match="empty file"):
             _native.map_held(file.fileno(), 0, writable=False)
+    del refused  # whose traceback leads to what was open
     assert len(os.listdir("/proc/self/fd")) == before
     with pytest.raises(OSError, match="Bad file descriptor"):
         _native.FileMap.held(-1, 4096, False)
