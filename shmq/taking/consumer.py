@@ -83,6 +83,8 @@ class Consumer(_native.Head[T], Awaited, Handle):
         self._unread: collections.deque[Exception] = collections.deque()
         """Of what was finished with others and cannot be read: why, for the calls to come."""
         self._opened = False
+        self._remembered = -1
+        """The sequence of the chunk that its checkpoint says it stands in."""
         self._decode = session.codec.decode
         self._name_lock: _native.Lock | None = None
         self._loan = Loan()
@@ -348,9 +350,16 @@ class Consumer(_native.Head[T], Awaited, Handle):
         place = place if place >= 0 else self._wait(timeout, None)
         chunk, which = self._walk.chunk, self._walk.which
         assert chunk is not None  # noqa: S101  # the message is in it
+        if chunk.sequence != self._remembered:
+            self._remember(chunk)
         self._membership.control.count_taken(1)
         chunk.timed(1, int(which.index), int(which.record))
         return place
+
+    def _remember(self, chunk: _native.Chunk) -> None:
+        """Once a chunk: whoever opens the name behind a kill finds it there, and lists no thousands of names."""
+        self._checkpoint.save_cursor(chunk.sequence, chunk.first_position(), 0, chunk.base)
+        self._remembered = chunk.sequence
 
     def _wait(self, timeout: float | None, look: Callable[[int], int] | None) -> int:
         try:

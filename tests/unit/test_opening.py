@@ -257,6 +257,42 @@ def test_in_a_long_queue_nothing_is_listed_by_who_opens_puts_takes_or_retires(ma
     assert listed == []
 
 
+def test_a_name_whose_holder_was_killed_is_found_without_a_listing_of_a_long_queue(make, monkeypatch):
+    queue = make()
+    path = queue.path
+    for number in range(200):
+        queue.put(bytes([number]) * 9000)
+    queue.close()
+
+    def work():
+        with shmq.open(path) as queue:
+            consumer = queue.consumer("c")
+            for _ in range(50):
+                consumer.take()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    process = multiprocessing.get_context("fork").Process(target=work)
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    listed, chunk_names, names_in = [], Directory.chunk_names, files.names_in
+    monkeypatch.setattr(Directory, "chunk_names", lambda home: listed.append(home) or chunk_names(home))
+    monkeypatch.setitem(laggards._looked, path, laggards._Look(time.monotonic()))  # see above
+    with shmq.open(path) as queue:
+        folder = queue._session.home.chunks
+
+        def told(directory):
+            if os.fstat(directory).st_ino == os.fstat(folder).st_ino:
+                listed.append(directory)
+            return names_in(directory)
+
+        monkeypatch.setattr(files, "names_in", told)
+        consumer = queue.consumer("c")
+        assert consumer.take(timeout=0)[0] == 50
+        assert consumer.head == 51
+    assert listed == []
+
+
 def test_a_chunk_that_came_back_under_a_retired_name_is_taken_away_by_the_next_retirement(make):
     """A slow roller that is killed before it finds out leaves one. It was seen in the listing that is made anyway."""
     queue = make()
