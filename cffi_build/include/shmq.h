@@ -584,6 +584,7 @@ uint32_t shmq_syncs(const void *control);
 #define SHMQ_SNAPSHOT_BYTES 12288
 
 int shmq_queue_format(void *page, const uint8_t queue_id[16], int64_t created_ns, const char *options, uint32_t length);
+/* Each of the two may be NULL, for whoever takes it from the page. */
 int shmq_queue_check(const void *page, uint8_t queue_id[16], uint32_t *options_length);
 
 typedef struct {

@@ -75,6 +75,7 @@ from shmq._native.core import (
     crc32c,
     crc32c_by_table,
     crc32c_four,
+    ended_in,
     error,
     handed,
     is_over,

@@ -16,6 +16,7 @@ from shmq._native.mapping import map_alone
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_QUEUE = struct.Struct("<QIIII16sqII")  # layout.h, struct queue_file
 _JOURNAL = struct.Struct("<QQ16s8QII")  # layout.h, struct journal_slot
 _CHANGED = struct.Struct("<II")  # layout.h, struct journal_options, behind which they are
 _CHANGED_AT = _JOURNAL.size + _CHANGED.size
@@ -32,12 +33,11 @@ def format_queue(queue_id: bytes, created_ns: int, options: bytes) -> bytes:
 
 def check_queue(page: bytes, path: str) -> tuple[bytes, bytes]:
     """The queue's id and its stored options, from page 0 of the queue file."""
-    queue_id = bytearray(16)
-    length = ffi.new("uint32_t *")
-    code = lib.shmq_queue_check(page, ffi.from_buffer(queue_id), length)
+    code = lib.shmq_queue_check(page, ffi.NULL, ffi.NULL)
     if code != lib.SHMQ_OK:
         raise error(code, f"cannot read {path}")
-    return bytes(queue_id), page[QUEUE_HEADER_BYTES : QUEUE_HEADER_BYTES + length[0]]
+    *_, queue_id, _, length, _ = _QUEUE.unpack_from(page)
+    return queue_id, page[QUEUE_HEADER_BYTES : QUEUE_HEADER_BYTES + length]
 
 
 class Journal(NamedTuple):

@@ -6,7 +6,7 @@ import contextlib
 import os
 import stat
 import sys
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from shmq import _native, errors, later, locks, log, user_group
 from shmq.options import BOUND_MAX, Options
@@ -33,6 +33,7 @@ CEILING_AHEAD = 1 << 16
 """How many indexes the ceiling is raised above what is needed, so that small chunks do not sync it each time."""
 
 
+_T = TypeVar("_T")
 _told: set[str] = set()
 
 
@@ -430,10 +431,18 @@ class Directory:
 
     def chunk_names(self) -> list[tuple[int, int]]:
         """(sequence, base) of every chunk file, in order."""
-        directory = self.chunks
-        sys.audit("os.listdir", directory)  # as it is, with the names taken apart
+        return sorted(self._listed(self.chunks, _native.chunks_in))
+
+    def ring_files(self) -> list[str]:
+        """The names of all rings, of groups and of those who acknowledge alone."""
+        return self._listed(self.consumers, lambda fd: _native.ended_in(fd, ".ring"))
+
+    @staticmethod
+    def _listed(directory: _native.Fd, names: Callable[[_native.Fd], list[_T]]) -> list[_T]:
+        """As `files.names_in`, with the names looked at on the way; nothing else here reads a directory so."""
+        sys.audit("os.listdir", directory)
         try:
-            return sorted(_native.chunks_in(directory))
+            return names(directory)
         except OSError as problem:
             problem.filename = os.readlink(f"/proc/self/fd/{directory}")
             raise

@@ -198,6 +198,19 @@ def test_chunks_are_told_by_their_names_as_the_expression_tells_them(tmp_path, m
     assert len(found) == more + 3
 
 
+@pytest.mark.parametrize("more", [0, 500])
+def test_names_with_an_ending_are_those_that_have_it(tmp_path, more):
+    names = ["a.ring", ".ring", "ring", "b.rin", "b.ring.c", "ü.ring", "a.group"]
+    for name in names + [f"{number:0>200}.ring" for number in range(more)]:
+        (tmp_path / name).touch()
+    with _native.Fd.of(os.open, tmp_path, os.O_RDONLY) as fd:
+        found = _native.ended_in(fd, ".ring")
+    assert sorted(found) == sorted(name for name in os.listdir(tmp_path) if name.endswith(".ring"))
+    assert len(found) == more + 3
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        _native.ended_in(-1, ".ring")
+
+
 def test_a_folder_that_cannot_be_read_says_which_it_is(there, monkeypatch):
     with pytest.raises(OSError, match="Bad file descriptor"):
         _native.chunks_in(-1)

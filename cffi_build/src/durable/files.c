@@ -102,8 +102,12 @@ int shmq_queue_check(const void *page, uint8_t queue_id[16], uint32_t *options_l
         || header.options_length > PAGE_BYTES - QUEUE_HEADER_BYTES) {
         return error_set(SHMQ_CORRUPT, "its first page fails its checksum");
     }
-    memcpy(queue_id, header.queue_id, sizeof header.queue_id);
-    *options_length = header.options_length;
+    if (queue_id != NULL) {
+        memcpy(queue_id, header.queue_id, sizeof header.queue_id);
+    }
+    if (options_length != NULL) {
+        *options_length = header.options_length;
+    }
     return SHMQ_OK;
 }
 

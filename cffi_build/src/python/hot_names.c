@@ -1,7 +1,8 @@
-/* hot_names.c - which chunks are in a folder, by their names.
+/* hot_names.c - which chunks are in a folder, by their names; and what has a name with a certain end.
  *
- * Whoever opens a queue, or puts first, looks whether they are a chain. As a list of all names, each taken apart by an
- * expression, that took as long for a few of them as half of the file's opening, and milliseconds for thousands. */
+ * Whoever opens a queue, or puts first, looks whether the chunks are a chain; and behind a death, for rings. As a list of
+ * all names, each taken apart by an expression, that took for a few of them as long as to open a file, and milliseconds
+ * for thousands. */
 #include "python/hot.h"
 
 #include <errno.h>
@@ -76,6 +77,82 @@ static PyObject *list_of(const Found *found)
     return list;
 }
 
+/* ---- names that end with something, one behind the other, each with its 0 */
+typedef struct {
+    const char *ending;
+    char *text;
+    size_t size;
+    size_t room;
+    bool is_full;
+} Text;
+
+static void take_ended(void *context, const char *name)
+{
+    Text *const text = context;
+    const size_t length = strlen(name);
+    const size_t ends = strlen(text->ending);
+    if (length < ends || strcmp(name + length - ends, text->ending) != 0 || text->is_full) {
+        return;
+    }
+    if (text->room - text->size <= length) {
+        const size_t room = 2 * (text->room + length + FIRST_ROOM);
+        char *const more = realloc(text->text, room);
+        if (more == NULL) {
+            text->is_full = true;
+            return;
+        }
+        text->text = more;
+        text->room = room;
+    }
+    memcpy(text->text + text->size, name, length + 1);
+    text->size += length + 1;
+}
+
+static PyObject *names_of(const Text *text)
+{
+    PyObject *const list = PyList_New(0);
+    for (size_t at = 0; list != NULL && at < text->size; at += strlen(text->text + at) + 1) {
+        PyObject *const name = PyUnicode_DecodeFSDefault(text->text + at);
+        if (name == NULL || PyList_Append(list, name) < 0) {
+            Py_XDECREF(name);
+            Py_DECREF(list);
+            return NULL;
+        }
+        Py_DECREF(name);
+    }
+    return list;
+}
+
+/* List that directory, without the interpreter: whether it went well, else there is an exception. */
+static bool listed(int fd, void (*each)(void *context, const char *name), void *context)
+{
+    PyThreadState *const state = PyEval_SaveThread();
+    const int answer = os->list(fd, each, context);
+    PyEval_RestoreThread(state);
+    if (answer < 0) {
+        errno = -answer;
+        PyErr_SetFromErrno(PyExc_OSError);
+    }
+    return answer >= 0;
+}
+
+/* ended_in(fd, ending): the names in the directory of that descriptor that end so. */
+static PyObject *ended_in(PyObject *module, PyObject *args)
+{
+    int fd;
+    Text text = {NULL, NULL, 0, 0, false};
+    (void)module;
+    if (!PyArg_ParseTuple(args, "is", &fd, &text.ending)) {
+        return NULL;
+    }
+    PyObject *list = NULL;
+    if (listed(fd, take_ended, &text)) {
+        list = text.is_full ? PyErr_NoMemory() : names_of(&text);
+    }
+    free(text.text);
+    return list;
+}
+
 /* chunks_in(fd): (sequence, base) of each chunk in the directory of that descriptor, in no order. */
 static PyObject *chunks_in(PyObject *module, PyObject *args)
 {
@@ -85,14 +162,8 @@ static PyObject *chunks_in(PyObject *module, PyObject *args)
         return NULL;
     }
     Found found = {NULL, 0, 0, false};
-    PyThreadState *const state = PyEval_SaveThread();
-    const int answer = os->list(fd, take_name, &found);
-    PyEval_RestoreThread(state);
     PyObject *list = NULL;
-    if (answer < 0) {
-        errno = -answer;
-        PyErr_SetFromErrno(PyExc_OSError);
-    } else {
+    if (listed(fd, take_name, &found)) {
         list = found.is_full ? PyErr_NoMemory() : list_of(&found);
     }
     free(found.named);
@@ -101,6 +172,7 @@ static PyObject *chunks_in(PyObject *module, PyObject *args)
 
 static PyMethodDef functions[] = {
     {"chunks_in", chunks_in, METH_VARARGS, "chunks_in(fd): (sequence, base) of each chunk in that directory, in no order."},
+    {"ended_in", ended_in, METH_VARARGS, "ended_in(fd, ending): the names in that directory that end so, in no order."},
     {NULL, NULL, 0, NULL},
 };
 
