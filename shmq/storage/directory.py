@@ -413,7 +413,7 @@ class Directory:
 
     def _place_of(self, directory: int) -> str:
         """The path of one of this queue's folders, for errors."""
-        for folder, fd in self._at_hand.items():
+        for folder, fd in self._at_hand.copy().items():  # other threads open and leave some
             if fd is directory:
                 return f"{self.path}/{folder}" if folder else self.path
         info = os.fstat(directory)
