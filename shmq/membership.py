@@ -64,6 +64,8 @@ class Membership:
         """What has the directory open in which the seats are asked about."""
         self._syncs = False
         """Whether there is a watermark, to be moved at the end."""
+        self._looked_through: _native.Chunk | None = None
+        """The last chunk, mapped to be written, where a dead one's claims were looked for: for who puts first."""
 
     def open(self, home: Directory) -> None:
         """Map the control page; take a seat unless the home is read-only. What is interrupted is ended by `leave`."""
@@ -134,6 +136,8 @@ class Membership:
             from shmq.storage import ring  # noqa: PLC0415  # only who comes after a death
 
             ring.bury(home, slot)
+            if not home.options.durability.waits:  # those keep a descriptor of it
+                self._looked_through = found
         if self.control.is_shut_down() and not self._anybody_else(slot):
             self.control.shut_down(on=False)  # a shutdown lasts until the last participant has left
         since = 0 if last is None else last[0]
@@ -245,9 +249,16 @@ class Membership:
         """Let go of chunks that were retired."""
         self.mapped.forget_below(self.control.first_live())
 
+    def looked_through(self) -> _native.Chunk | None:
+        """The last chunk as it was when this was opened, if it is mapped since then; once."""
+        with self._lock:
+            found, self._looked_through = self._looked_through, None
+        return found
+
     def let_go(self) -> None:
         """The same, and of the locks on what nobody here looks at any more."""
         self.forget_retired()
+        self._looked_through = None
         warm.settle()
 
     def shared(self) -> bool:
@@ -275,6 +286,7 @@ class Membership:
         member: _native.Member | None = self.__dict__.get("member")  # none where the opening was interrupted early
         mine = member is not None and not member.forked()
         self.mapped.clear()
+        self._looked_through = None
         if self._keeper is not None and mine:
             self._keeper.stop()
         if self._home is not None:
@@ -301,6 +313,7 @@ _inherited: list[Membership] = []
 def _forget_in_child() -> None:
     for membership in _live:
         membership.mapped.clear()
+        membership.looked_through()  # which nobody puts into there
     _inherited.extend(_live)  # the parent's handles still point at them, and end in their own time
     _live.clear()
     _registry.clear()

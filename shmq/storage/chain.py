@@ -55,6 +55,8 @@ class Chain:
         """What gives chunks back that nobody needs, for whoever may call it where the disk is full."""
         self.brought_back: list[tuple[int, int]] = []
         """(sequence, base) of what the last listing had that is of no chain any more: under names that were retired."""
+        self.looked_through: _native.Chunk | None = None
+        """A chunk that is mapped to be written, for `tail`, if it is the last one still."""
         self.remembered: tuple[int, int] | None = None
         """(sequence, base) of a chunk where somebody stood: `named` asks for it before it lists thousands of names."""
         self.await_used: Callable[[int], bool] | None = None
@@ -513,6 +515,7 @@ class Chain:
             return self._tail()
 
     def _tail(self) -> _native.Chunk:
+        known, self.looked_through = self.looked_through, None
         self.check()
         for _ in range(_TRIES):
             last = self.last()
@@ -521,6 +524,8 @@ class Chain:
                 new_chunks.make_chunk(self._home, first, self._member.control.first_live(), make_room=self.make_room)
                 last = self.names()[-1]
             with contextlib.suppress(errors.Gone, FileNotFoundError):  # filled, finished and retired since we looked
+                if known is not None and (known.sequence, known.base) == last:
+                    return self._enter(known)
                 return self._enter(self._open_tail(*last))
         raise self._gone(f"cannot put into {self._home.path}: its last chunk went {_TRIES} times while it was opened")
 

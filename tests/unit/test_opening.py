@@ -15,7 +15,7 @@ import pytest
 
 import shmq
 from shmq import _native
-from shmq.storage import blocks, files, laggards, space
+from shmq.storage import blocks, files, laggards, space, spares
 from shmq.storage import chain as chains
 from shmq.storage.directory import Directory
 from shmq.storage.paths import chunk_name, parse_chunk_name
@@ -124,7 +124,9 @@ def test_after_a_death_the_last_chunk_is_opened_once_and_each_folder_at_most_onc
         assert [count for name, count in opened.items() if name.endswith(".chunk")] == [1]
         assert opened["chunks"] <= 1
         assert opened["consumers"] <= 1
-        assert queue.put(b"behind") == 2
+        index, opened = during(lambda: queue.put(b"behind"))
+        assert index == 2
+        assert [name for name in opened if name.endswith(".chunk")] == []
         assert [message.payload for message in queue.reader()] == [b"first", b"behind"]
 
 
@@ -163,6 +165,47 @@ def test_a_chunk_under_the_name_of_what_follows_an_empty_one_is_found_wrong(make
         assert [consumer.take(timeout=0)[0] for _ in range(second)] == list(range(second))
         with pytest.raises(shmq.Corrupt):
             consumer.take(timeout=0)
+
+
+def is_held(queue):
+    """Whether anybody has the last chunk mapped, so that its file serves nobody else."""
+    sequence, base = queue._session.chain().names()[-1]
+    with open(os.path.join(queue.path, "chunks", chunk_name(base, sequence)), "rb") as file:
+        return spares.is_locked(file.fileno())
+
+
+def test_what_was_looked_through_behind_a_death_is_let_go_of_where_nobody_puts(left_open):
+    with shmq.open(left_open) as queue:
+        assert is_held(queue)
+        queue._session.joined().let_go()
+        assert not is_held(queue)
+        assert queue.put(b"behind") == 2
+        assert is_held(queue)
+    assert [message.payload for message in shmq.open(left_open).reader()] == [b"first", b"behind"]
+
+
+def test_what_was_looked_through_behind_a_death_is_put_into_only_while_it_is_the_last(left_open):
+    with shmq.open(left_open) as queue:
+        known = queue._session.joined()._looked_through
+        pid = os.fork()
+        if pid == 0:
+            with shmq.open(left_open) as other:
+                other.put(bytes(200_000))
+            os._exit(0)
+        assert os.waitpid(pid, 0)[1] == 0
+        assert queue.put(b"behind") == 3
+        assert queue._producer._tail.sequence > known.sequence
+        assert known.sealed() == 2
+
+
+def test_a_forked_child_has_nothing_that_was_looked_through(left_open):
+    with shmq.open(left_open) as queue:
+        membership = queue._session.joined()
+        pid = os.fork()
+        if pid == 0:
+            os._exit(0 if membership.looked_through() is None else 1)
+        assert os.waitpid(pid, 0)[1] == 0
+        assert membership.looked_through() is not None
 
 
 NAMES = [
