@@ -76,6 +76,7 @@ SOURCES = [
     "python/hot_hand.c",
     "python/hot_mutex.c",
     "python/hot_message.c",
+    "python/hot_names.c",
     "python/hot_put.c",
     "python/hot_strict.c",
     "python/hot_take.c",

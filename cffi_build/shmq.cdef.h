@@ -361,7 +361,7 @@ typedef struct {
     uint8_t boot_id[16];
 } shmq_journal;
 int shmq_journal_format(void *page, const shmq_journal *journal, const char *options, uint32_t length);
-int shmq_journal_check(const void *page, shmq_journal *journal, uint32_t *at, uint32_t *length);
+int shmq_journal_check(const void *page);
 typedef struct {
     uint64_t sequence;
     uint64_t epoch;
@@ -401,6 +401,7 @@ typedef struct {
 } shmq_snapshot;
 int shmq_snapshot_format(void *bytes, const shmq_snapshot *snapshot);
 int shmq_snapshot_check(const void *bytes, shmq_snapshot *snapshot);
+int shmq_disk_type(int fd, const char *path);
 int shmq_rename_new(int directory, const char *old_name, const char *new_name);
 int shmq_is_there(int directory, const char *name);
 typedef struct {

@@ -64,6 +64,8 @@ class Membership:
         """What has the directory open in which the seats are asked about."""
         self._syncs = False
         """Whether there is a watermark, to be moved at the end."""
+        self._looked_through: _native.Chunk | None = None
+        """The last chunk, mapped to be written, where a dead one's claims were looked for: for whoever puts first."""
 
     def open(self, home: Directory) -> None:
         """Map the control page; take a seat unless the home is read-only. What is interrupted is ended by `leave`."""
@@ -75,11 +77,13 @@ class Membership:
             self.control = _native.Control(
                 lock_fd, size, home.queue_id, f"{home.path}/{CONTROL}", writable=not home.read_only
             )
-            with _native.Fd.of(os.open, f"/proc/self/fd/{lock_fd.fileno()}", os.O_RDONLY | os.O_CLOEXEC) as test_fd:
-                self.member = _native.Member(self.control, lock_fd, test_fd)
             keeps = _native.keeps_locks(lock_fd)
-        if keeps:
-            self._ask_by_path(home, CONTROL)
+            if keeps:
+                self.member = _native.Member(self.control, lock_fd, None)
+                self._ask_by_path(home, CONTROL)
+            else:
+                with _native.Fd.of(os.open, f"/proc/self/fd/{lock_fd.fileno()}", os.O_RDONLY | os.O_CLOEXEC) as test_fd:
+                    self.member = _native.Member(self.control, lock_fd, test_fd)
         if home.read_only:
             if keeps:
                 self.member.keep()
@@ -121,11 +125,9 @@ class Membership:
         chain = Chain(home, self.member)
         last = chain.last()
         if generation and since != _NEVER:
-            if generation % _AT_LEAST_EACH == 0 or self._is_little(chain, last, since):
-                padded = 0
-                for sequence, base in chain.since(since):
-                    with contextlib.suppress(FileNotFoundError):  # retired meanwhile: nobody waits for it
-                        padded += chain.open(sequence, base, writable=True).bury(_native.owner_of(slot, generation))
+            found = self._newest_of(chain, last, since)
+            if generation % _AT_LEAST_EACH == 0 or self._is_little(found, last, since):
+                padded = self._pad(chain, found, since, _native.owner_of(slot, generation))
                 self._tell_of_death(home, slot, f"claims of it that are padding now: {padded}")
             else:
                 self.member.leave_open(since)
@@ -134,6 +136,8 @@ class Membership:
             from shmq.storage import ring  # noqa: PLC0415  # only who comes after a death
 
             ring.bury(home, slot)
+            if not home.options.durability.waits:  # those keep a descriptor of it
+                self._looked_through = found
         if self.control.is_shut_down() and not self._anybody_else(slot):
             self.control.shut_down(on=False)  # a shutdown lasts until the last participant has left
         since = 0 if last is None else last[0]
@@ -146,13 +150,30 @@ class Membership:
             log.say(log.INFO, "%s: process %d ended without closing it; %s", home.path, pid, what)
 
     @staticmethod
-    def _is_little(chain: Chain, last: tuple[int, int] | None, since: int) -> bool:
+    def _newest_of(chain: Chain, last: tuple[int, int] | None, since: int) -> _native.Chunk | None:
+        """The last chunk, where it is all that is to be looked through for open claims from that chunk on."""
+        if last is not None and last[0] <= since:
+            with contextlib.suppress(FileNotFoundError):  # retired meanwhile: nobody waits for it
+                return chain.open(*last, writable=True)
+        return None
+
+    @staticmethod
+    def _is_little(found: _native.Chunk | None, last: tuple[int, int] | None, since: int) -> bool:
         """Whether it takes no time worth mentioning to look for open claims from that chunk on."""
-        if last is None or last[0] > since:
-            return last is None
-        with contextlib.suppress(FileNotFoundError):
-            return chain.open(*last, writable=True).filled()[0] <= _LITTLE
-        return True
+        if found is None:
+            return last is None or last[0] <= since
+        return found.filled()[0] <= _LITTLE
+
+    @staticmethod
+    def _pad(chain: Chain, found: _native.Chunk | None, since: int, owner: int) -> int:
+        """Pad the open claims of that dead one, from that chunk on, of which *found* may be one: how many."""
+        if found is not None and found.sequence == since:
+            return found.bury(owner)
+        padded = 0
+        for sequence, base in chain.since(since):
+            with contextlib.suppress(FileNotFoundError):  # retired meanwhile: nobody waits for it
+                padded += chain.open(sequence, base, writable=True).bury(owner)
+        return padded
 
     def anybody_else(self) -> bool:
         """Whether another process sits here."""
@@ -228,9 +249,16 @@ class Membership:
         """Let go of chunks that were retired."""
         self.mapped.forget_below(self.control.first_live())
 
+    def looked_through(self) -> _native.Chunk | None:
+        """The last chunk as it was when this was opened, if it is mapped since then; once."""
+        with self._lock:
+            found, self._looked_through = self._looked_through, None
+        return found
+
     def let_go(self) -> None:
         """The same, and of the locks on what nobody here looks at any more."""
         self.forget_retired()
+        self._looked_through = None
         warm.settle()
 
     def shared(self) -> bool:
@@ -258,6 +286,7 @@ class Membership:
         member: _native.Member | None = self.__dict__.get("member")  # none where the opening was interrupted early
         mine = member is not None and not member.forked()
         self.mapped.clear()
+        self._looked_through = None
         if self._keeper is not None and mine:
             self._keeper.stop()
         if self._home is not None:
@@ -284,6 +313,7 @@ _inherited: list[Membership] = []
 def _forget_in_child() -> None:
     for membership in _live:
         membership.mapped.clear()
+        membership.looked_through()  # which nobody puts into there
     _inherited.extend(_live)  # the parent's handles still point at them, and end in their own time
     _live.clear()
     _registry.clear()

@@ -500,6 +500,21 @@ class Options(_Frozen):
         return options
 
     @classmethod
+    def stored_as(cls, stored: bytes) -> Self | None:
+        """
+        What `from_json` makes of what most queues store: nothing was chosen for them, but perhaps a codec, and it is
+        known letter for letter. None of any other, which is to be read.
+        """
+        if not (stored.startswith(_BEFORE_CODEC) and stored.endswith(_BEHIND_CODEC)):
+            return None
+        codec = stored[len(_BEFORE_CODEC) : -len(_BEHIND_CODEC)]
+        if not codec.isalnum():  # of ASCII: so there is no quote in it, nor a backslash
+            return None
+        made = object.__new__(cls)
+        vars(made).update(_STORED, codec=codec.decode())
+        return made
+
+    @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Self:
         """The options of a queue, as it stores them."""
         if not isinstance(stored, dict):
@@ -543,3 +558,12 @@ class Options(_Frozen):
                     f"cannot open {path} with {name}={mine!r}: it was made with {name}={theirs!r}; "
                     "leave the option out, or use another path"
                 )
+
+
+_BEFORE_CODEC = b'{"chunk_bytes":67108864,"index_spacing":64,"codec":"'
+_BEHIND_CODEC = (
+    b'","durability":{"kind":"process","seconds":0},"retention":{"kind":"acked","limit":0},"max_messages":null,'
+    b'"max_bytes":null,"full":"block","checksum":true,"mode":384,"ttl":null}'
+)
+_STORED = {**vars(Options()), "_given": frozenset(Options().to_json())}
+"""What a queue has that stores these."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import os
 from typing import TYPE_CHECKING, Any, Literal, Never, Unpack, cast, overload
@@ -714,33 +715,34 @@ class Queue(_native.Finder[T], Closable):
                 wait=wait,
                 subscription=subscription,
             )
-        if ack == "explicit" or (ack is None and names.is_lone(self._session, name)):
-            later.ready("shmq.taking.lone")
-            from shmq.taking.lone import LoneConsumer  # noqa: PLC0415  # likewise
-
-            return LoneConsumer(
-                self._session,
-                name,
-                ack=ack,
-                start=start,
-                given=options,
-                window=window,
-                skip_corrupt=skip_corrupt,
-                hold=hold,
-                wait=wait,
-                subscription=subscription,
-            )
         strange = [option for option, value in {**options, "window": window}.items() if value is not None]
-        if strange:
-            raise TypeError(
-                f'consumer({name!r}, {strange[0]}=...) needs ack="explicit" or group=True: what is finished when it is '
-                "handed out, by one process alone, has no use for it"
-            )
-        return Consumer(
+        if ack != "explicit" and not (strange and ack is None and names.is_lone(self._session, name)):
+            if strange:
+                raise TypeError(
+                    f'consumer({name!r}, {strange[0]}=...) needs ack="explicit" or group=True: what is finished when '
+                    "it is handed out, by one process alone, has no use for it"
+                )
+            with contextlib.suppress(names.IsLone):  # which is told by the checkpoint that it opens anyway
+                return Consumer(
+                    self._session,
+                    name,
+                    ack=ack,
+                    start=start,
+                    skip_corrupt=skip_corrupt,
+                    hold=hold,
+                    wait=wait,
+                    subscription=subscription,
+                )
+        later.ready("shmq.taking.lone")
+        from shmq.taking.lone import LoneConsumer  # noqa: PLC0415  # likewise
+
+        return LoneConsumer(
             self._session,
             name,
             ack=ack,
             start=start,
+            given=options,
+            window=window,
             skip_corrupt=skip_corrupt,
             hold=hold,
             wait=wait,

@@ -19,7 +19,7 @@ from shmq.closable import Closable
 from shmq.loan import Loan
 from shmq.options import CHANGEABLE, ERA, PART, Options
 from shmq.reading.access import Access
-from shmq.storage import directory, files, making, names, shm, small_json, volatile
+from shmq.storage import blocks, directory, files, making, names, shm, small_json, volatile
 from shmq.storage.chain import Chain
 from shmq.where import absolute, says_where
 
@@ -93,8 +93,10 @@ class Session(Closable):
     # ---- opening
     def _open(self, options: Options | None, *, create: bool) -> None:
         self._open_home(options, create=create)
-        with self.home.at_hand():
+        try:
             self._take_up(options)
+        finally:
+            self.home.keep_at_hand(-1)
 
     def _take_up(self, options: Options | None) -> None:
         self.options = self.home.options
@@ -103,22 +105,20 @@ class Session(Closable):
         self.brought = None if options is None else options.brought
         self.codec = self._find_codec(self.options)
         self._recover()
-        self.joined()
-        self._take_up_bounds()
-        self._take_up_drops()
-        ending.take_up(self.home, self.joined().control)
+        control = self.joined().control
+        bounds = self.home.follow_from(control)
+        self._take_up_bounds(bounds)
+        self._take_up_drops(control, bounds)
+        ending.take_up(self.home, control)
         self.chain().check()
-        self._verify()
+        self._verify(control)
         self.sweep()
 
     def _open_home(self, options: Options | None, *, create: bool) -> None:
         if self._volatile:
             self._open_volatile(options or Options(), create=create)
             return
-        above = os.path.dirname(self.path)
-        kind = "unknown"
-        if not self.flags["unsafe_filesystem"] and os.path.exists(above):
-            kind = files.refuse_network(self.path, self.path if os.path.exists(self.path) else above)
+        kind = "unknown" if self.flags["unsafe_filesystem"] else self._safe_kind()
         try:
             self._open_existing()
         except errors.NotFound:
@@ -132,6 +132,21 @@ class Session(Closable):
             self._open_existing()
         if not self.flags["read_only"]:
             self.home.warn_of_sigbus(kind)
+
+    def _safe_kind(self) -> str:
+        """
+        The type of the file system there.
+
+        Raises:
+            UnsafeFilesystem: several machines may share it.
+        """
+        kind = blocks.disk_type(self.path)
+        if kind:  # which is no network, and says so in a tenth of the time that all mounts take
+            return kind
+        above = os.path.dirname(self.path)
+        if not os.path.exists(above):
+            return "unknown"
+        return files.refuse_network(self.path, self.path if os.path.exists(self.path) else above)
 
     def _open_volatile(self, options: Options, *, create: bool) -> None:
         if options.durability.kind != "process":
@@ -166,7 +181,9 @@ class Session(Closable):
     def _open_existing(self) -> None:
         read_only = self.flags["read_only"]
         self._loan.have(
-            directory.Directory(self.path, read_only=read_only, trust_owner=read_only, group=self.flags["group"])
+            directory.Directory(
+                self.path, read_only=read_only, trust_owner=read_only, group=self.flags["group"], stays_at_hand=True
+            )
         )
         self.flags["group"] = self.home.options.group  # for whoever gets this one pickled
 
@@ -200,25 +217,24 @@ class Session(Closable):
                 self.recovery = apply.recover(self.home)
                 progress.tell_of(self.home, self.recovery)
 
-    def _take_up_bounds(self) -> None:
+    def _take_up_bounds(self, now: _native.Bounds) -> None:
         """The control page of a new queue, or of a new boot, knows no bounds yet."""
-        now, stored = self.joined().control.bounds(), self.home.journal
+        stored = self.home.journal
         if not self.flags["read_only"] and now[1:3] != (stored.max_messages, stored.max_bytes):
             with self.home.admin():
                 self._publish_bounds(self.home.read_journal())
 
-    def _take_up_drops(self) -> None:
+    def _take_up_drops(self, control: _native.Control, now: _native.Bounds) -> None:
         """What was purged, or dropped for room, stays so in a new boot, and when whoever purged was killed at it."""
-        control, stored = self.joined().control, self.home.journal.dropped
-        if self.flags["read_only"] or stored <= max(control.bounds().dropped, self.chain().first_index()):
+        stored = self.home.journal.dropped
+        if self.flags["read_only"] or stored <= now.dropped or stored <= self.chain().first_index():
             return
         with self.home.admin(), names.finishing(self.home, self.joined().member) as finish:
             finish(min(stored, self.next_index))
             control.drop_for_all(min(stored, self.next_index))
 
-    def _verify(self) -> None:
+    def _verify(self, control: _native.Control) -> None:
         """After a sync that failed: whoever has the queue alone finds out what is on the disk."""
-        control = self.joined().control
         if self.flags["read_only"] or not (
             control.sync_failed() or self.home.journal.flags & _native.JOURNAL_SYNC_FAILED
         ):

@@ -69,7 +69,8 @@ typedef struct shmq_member shmq_member;
 shmq_member *shmq_member_new(void *control);
 /* Before that: how many seats the control file has, if not all. */
 void shmq_member_seats(shmq_member *member, uint32_t seats);
-/* Once. lock_fd and test_fd: as shmq_lock_open takes them; of that file, the first read-write. */
+/* Once. lock_fd and test_fd: as shmq_lock_open takes them; of that file, the first read-write. test_fd may be -1, where
+ * shmq_member_by_path comes next. */
 int shmq_member_open(shmq_member *member, int lock_fd, int test_fd);
 /* Once, behind that. From here on each question about a seat opens the file anew: path, from that open directory, which stays
  * open as long as the member; or an absolute one. OK or SYSTEM. */
@@ -607,6 +608,7 @@ uint32_t shmq_syncs(const void *control);
 #define SHMQ_SNAPSHOT_BYTES 12288
 
 int shmq_queue_format(void *page, const uint8_t queue_id[16], int64_t created_ns, const char *options, uint32_t length);
+/* Each of the two may be NULL, for whoever takes it from the page. */
 int shmq_queue_check(const void *page, uint8_t queue_id[16], uint32_t *options_length);
 
 typedef struct {
@@ -623,9 +625,10 @@ typedef struct {
     uint32_t flags;
     uint8_t boot_id[16];
 } shmq_journal;
-/* options: those that were changed since the queue was made, as JSON; found again `at` their place in the page. */
+/* options: those that were changed since the queue was made, as JSON. The check answers how long that is, or CORRUPT: the
+ * page says nothing that can be believed. */
 int shmq_journal_format(void *page, const shmq_journal *journal, const char *options, uint32_t length);
-int shmq_journal_check(const void *page, shmq_journal *journal, uint32_t *at, uint32_t *length);
+int shmq_journal_check(const void *page);
 
 /* One of the two slots of the watermark; position and index are those of a word that a walk visits. */
 typedef struct {
@@ -852,6 +855,9 @@ typedef struct {
 int shmq_snapshot_format(void *bytes, const shmq_snapshot *snapshot);
 int shmq_snapshot_check(const void *bytes, shmq_snapshot *snapshot);
 
+/* Which file system that file is on, by its descriptor, or by its path where that is not NULL: 1 for ext2 to ext4, 2 for
+ * xfs, on a disk of this machine; 0 for any other, and where the kernel does not say so by itself. */
+int shmq_disk_type(int fd, const char *path);
 /* Give a file a new name that nobody has: OK, or EMPTY when that name is taken. */
 int shmq_rename_new(int directory, const char *old_name, const char *new_name);
 /* Whether anything has that name in a directory: OK or EMPTY. */

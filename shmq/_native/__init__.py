@@ -71,9 +71,11 @@ from shmq._native.core import (
     Tail,
     address,
     boottime_ns,
+    chunks_in,
     crc32c,
     crc32c_by_table,
     crc32c_four,
+    ended_in,
     error,
     handed,
     is_over,
@@ -124,6 +126,7 @@ from shmq._native.layout import (
     UNFINISHED,
 )
 from shmq._native.mapping import (
+    disk_type,
     holder,
     is_there,
     keeps_locks,

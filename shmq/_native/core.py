@@ -115,6 +115,8 @@ if TYPE_CHECKING:
     from shmq._hot import Onward as Onward  # noqa: PLC0414
     from shmq._hot import Shelf as Shelf  # noqa: PLC0414
     from shmq._hot import Tail as Tail  # noqa: PLC0414
+    from shmq._hot import chunks_in as chunks_in  # noqa: PLC0414
+    from shmq._hot import ended_in as ended_in  # noqa: PLC0414
     from shmq._hot import handed as handed  # noqa: PLC0414
     from shmq._hot import is_over as is_over  # noqa: PLC0414
     from shmq._hot import leads as leads  # noqa: PLC0414
@@ -144,7 +146,7 @@ else:
     End = object  # what they have in common is in C
     handed, message, strict, tell = _hot.handed, _hot.message, _hot.strict, _hot.tell
     is_over, over, parts, stands, tried = _hot.is_over, _hot.over, _hot.parts, _hot.stands, _hot.tried
-    taken = _hot.taken
+    taken, chunks_in, ended_in = _hot.taken, _hot.chunks_in, _hot.ended_in
 
 
 new_leading = functools.partial(ffi.new, ffi.typeof("uint32_t *"))

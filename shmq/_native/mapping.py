@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import functools
 import os
@@ -14,7 +13,6 @@ from shmq._native.core import Fd, FileMap, error
 
 if TYPE_CHECKING:
     import mmap
-    from collections.abc import Iterator
 
 
 _FLOCK = struct.Struct("hhqqi4x")
@@ -27,14 +25,20 @@ def start_writing(fd: int) -> None:
     lib.shmq_start_writing(fd)
 
 
-@contextlib.contextmanager
-def _naming(fd: int) -> Iterator[None]:
+def _name(problem: OSError, fd: int) -> None:
     """Have a refusal of the kernel name the file, which costs no descriptor: it knows only ours of it."""
-    try:
-        yield
-    except OSError as problem:
-        problem.filename = os.readlink(f"/proc/self/fd/{fd}")
-        raise
+    problem.filename = os.readlink(f"/proc/self/fd/{fd}")
+
+
+_DISKS = "", "ext4", "xfs"
+
+
+def disk_type(fd: int, path: str | None = None) -> str:
+    """
+    The type of the file system of that file, by its descriptor, or by its *path* if that is given, where it lies on a
+    disk of this machine, ext4 for ext2 and ext3, too; "" where it does not, or the kernel does not say so by itself.
+    """
+    return _DISKS[lib.shmq_disk_type(fd, ffi.NULL if path is None else os.fsencode(path))]
 
 
 _keeping: dict[tuple[int, int], bool] = {}
@@ -45,10 +49,12 @@ def keeps_locks(fd: int) -> bool:
     """
     Whether a mapping of that file keeps the locks of the open file it was made from, without a descriptor.
 
-    Most file systems map the open file itself, which lives as long as that; others, such as overlayfs, map one below
-    it. So it is tried, once for each file system, with a lock that nobody else has. The number of a device alone may
-    be another one's, once that is unmounted.
+    Most file systems map the open file itself, which lives as long as that: those of a plain disk do. Others, such as
+    overlayfs, map one below it. So it is tried, once for each of the rest, with a lock that nobody else has. The number
+    of a device alone may be another one's, once that is unmounted.
     """
+    if disk_type(fd):
+        return True
     system = os.fstat(fd).st_dev, os.fstatvfs(fd).f_fsid
     known = _keeping.get(system)
     if known is None:
@@ -58,8 +64,11 @@ def keeps_locks(fd: int) -> bool:
 
 def _try_whether_it_keeps(fd: int) -> bool:
     byte = _TRIED + int.from_bytes(os.urandom(16)[:6], "little")
-    with _naming(fd):
+    try:
         again = Fd.of(os.open, f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as problem:
+        _name(problem, fd)
+        raise
     with again:
         fcntl.fcntl(again, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, byte, 1, 0))
         memory = FileMap.of(again, 1, False, False, None)
@@ -69,8 +78,11 @@ def _try_whether_it_keeps(fd: int) -> bool:
 
 
 def _map_shared(fd: int, size: int, kept: object, *, writable: bool) -> FileMap:
-    with _naming(fd):
+    try:
         return FileMap.of(fd, size, writable, False, kept)
+    except OSError as problem:
+        _name(problem, fd)
+        raise
 
 
 def map_file(fd: int, size: int, *, writable: bool) -> FileMap:
@@ -84,14 +96,14 @@ def holder(fd: int, *, keeps: bool | None = None) -> object:
 
     A mapping of one page, or where that does not keep them, a descriptor. *keeps*: which it is, where that is known.
     """
+    return _holder(fd, keeps=keeps_locks(fd) if keeps is None else keeps)
+
+
+def _holder(fd: int, *, keeps: bool) -> object:
     try:
-        return (
-            FileMap.of(fd, 1, False, False, None)
-            if (keeps_locks(fd) if keeps is None else keeps)
-            else Fd.of(os.dup, fd)
-        )
+        return FileMap.of(fd, 1, False, False, None) if keeps else Fd.of(os.dup, fd)
     except OSError as problem:
-        problem.filename = os.readlink(f"/proc/self/fd/{fd}")  # which costs no descriptor
+        _name(problem, fd)
         raise
 
 
@@ -102,30 +114,40 @@ def map_held(fd: int, size: int, *, writable: bool) -> FileMap:
     So it is made through an opening of its own, with the same access: what is mapped to be read may be made writable
     for a moment, where the file was opened for that.
     """
-    with _naming(fd):
+    if keeps_locks(fd):
+        try:
+            return FileMap.held(fd, size, writable)
+        except OSError as problem:
+            _name(problem, fd)
+            raise
+    try:
         access = fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE
         again = Fd.of(os.open, f"/proc/self/fd/{fd}", access | os.O_CLOEXEC)
+    except OSError as problem:
+        _name(problem, fd)
+        raise
     with again:
         return _map_shared(again, size, holder(fd), writable=writable)
 
 
 def map_private(fd: int, size: int) -> FileMap:
     """Map a whole file, read-only, so that what is written there is seen by nobody else and never reaches the file."""
-    with _naming(fd):
-        return FileMap.of(fd, size, True, True, None if keeps_locks(fd) else Fd.of(os.dup, fd))
+    keeps = keeps_locks(fd)
+    try:
+        return FileMap.of(fd, size, True, True, None if keeps else Fd.of(os.dup, fd))
+    except OSError as problem:
+        _name(problem, fd)
+        raise
 
 
 def map_alone(fd: int, size: int, *, writable: bool) -> FileMap:
     """
-    Map a whole file, shared, without keeping a lock of *fd*.
+    Map a whole file, shared, by an opening that carries no lock, now or later.
 
     A mapping keeps the open file it was made from, in every forked child too, and with it whatever lock that carries.
-    The locks of seats and names must end with their holder, so their files are mapped through an opening of their own.
+    The locks of seats and names must end with their holder: so each is on an opening of its own (member.py, Lock).
     """
-    with _naming(fd):
-        again = Fd.of(os.open, f"/proc/self/fd/{fd}", (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
-    with again:
-        return _map_shared(again, size, None, writable=writable)
+    return _map_shared(fd, size, None, writable=writable)
 
 
 def sync_pages(memory: mmap.mmap, first: int, size: int) -> None:

@@ -25,15 +25,15 @@ def _free_member(page: Any, handle: Any) -> None:  # noqa: ARG001  # what the ha
 class Member:
     """This process's seat at one queue."""
 
-    def __init__(self, control: Control, lock_fd: int, test_fd: int) -> None:
-        """What the descriptors are for says shmq.h; they stay the caller's."""
+    def __init__(self, control: Control, lock_fd: int, test_fd: int | None) -> None:
+        """What the descriptors are for says shmq.h; they stay the caller's. None: `by_path` comes next."""
         self.control = control
         handle = lib.shmq_member_new(control.page)
         if handle == ffi.NULL:
             raise error(lib.SHMQ_SYSTEM, "cannot join")
         self.handle = ffi.gc(handle, functools.partial(_free_member, control.page))  # before it has anything open
         lib.shmq_member_seats(self.handle, control.seats)
-        code = lib.shmq_member_open(self.handle, lock_fd, test_fd)
+        code = lib.shmq_member_open(self.handle, lock_fd, -1 if test_fd is None else test_fd)
         if code != lib.SHMQ_OK:
             raise error(code, "cannot join")
         self._kept = Kept(self.handle)  # whoever leaves while garbage is collected needs it

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import mmap
-import operator
+import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from shmq import errors
@@ -15,6 +15,11 @@ from shmq._native.mapping import map_alone
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+_QUEUE = struct.Struct("<QIIII16sqII")  # layout.h, struct queue_file
+_JOURNAL = struct.Struct("<QQ16s8QII")  # layout.h, struct journal_slot
+_CHANGED = struct.Struct("<II")  # layout.h, struct journal_options, behind which they are
+_CHANGED_AT = _JOURNAL.size + _CHANGED.size
 
 
 def format_queue(queue_id: bytes, created_ns: int, options: bytes) -> bytes:
@@ -28,12 +33,11 @@ def format_queue(queue_id: bytes, created_ns: int, options: bytes) -> bytes:
 
 def check_queue(page: bytes, path: str) -> tuple[bytes, bytes]:
     """The queue's id and its stored options, from page 0 of the queue file."""
-    queue_id = bytearray(16)
-    length = ffi.new("uint32_t *")
-    code = lib.shmq_queue_check(page, ffi.from_buffer(queue_id), length)
+    code = lib.shmq_queue_check(page, ffi.NULL, ffi.NULL)
     if code != lib.SHMQ_OK:
         raise error(code, f"cannot read {path}")
-    return bytes(queue_id), page[QUEUE_HEADER_BYTES : QUEUE_HEADER_BYTES + length[0]]
+    *_, queue_id, _, length, _ = _QUEUE.unpack_from(page)
+    return queue_id, page[QUEUE_HEADER_BYTES : QUEUE_HEADER_BYTES + length]
 
 
 class Journal(NamedTuple):
@@ -68,13 +72,11 @@ def format_journal(journal: Journal) -> bytes:
 
 def check_journal(page: bytes) -> Journal | None:
     """A journal slot, or None when it is not a valid one."""
-    slot, at, length = ffi.new("shmq_journal *"), ffi.new("uint32_t *"), ffi.new("uint32_t *")
-    if lib.shmq_journal_check(page, slot, at, length) != lib.SHMQ_OK:
+    length = lib.shmq_journal_check(page)
+    if length < 0:
         return None
-    return Journal._make((*_journal_numbers(slot), bytes(slot.boot_id), page[at[0] : at[0] + length[0]]))
-
-
-_journal_numbers = operator.attrgetter(*Journal._fields[:-2])
+    sequence, epoch, boot_id, *numbers, _ = _JOURNAL.unpack_from(page)
+    return Journal._make((sequence, epoch, *numbers, boot_id, page[_CHANGED_AT : _CHANGED_AT + length]))
 
 
 class Watermark(NamedTuple):

@@ -81,6 +81,7 @@ class Producer(_native.Tail[T], Handle):
 
     def _make_chain(self) -> Any:
         chain = Chain(self._home, self._membership.member)
+        chain.looked_through = self._membership.looked_through()
         self._pace = Pace(self._home, chain, self._membership.control)
         # Weakly: a producer that nobody has any more is gone at once, and does not wait for the garbage collector.
         chain.make_room = functools.partial(_if_there, weakref.WeakMethod(self._make_room))

@@ -14,6 +14,8 @@ import os
 import re
 import struct
 
+from shmq import _native
+
 _ELSEWHERE = {"bcachefs", "nilfs2", "zfs"}
 """What writes a block elsewhere when it is written again, whatever was preallocated."""
 _GET_FLAGS, _SET_FLAGS, _FIEMAP = 0x80086601, 0x40086602, 0xC020660B  # linux/fs.h, linux/fiemap.h
@@ -25,6 +27,11 @@ _BTRFS_KEEPS = (6, 17)
 NEVER_SHARED = {"ext2", "ext3", "ext4", "tmpfs"}
 """What neither copies on write, compresses, nor lets two files share a block."""
 _SHARED_STORY = "a snapshot or a reflink shares its blocks, so the first write to each of them needs another one"
+
+
+def disk_type(path: str) -> str:
+    """The type of the file system there: ext4 or xfs; "" where it is another one, or nothing is there."""
+    return _native.disk_type(-1, path)
 
 
 def _flags_of(fd: int) -> int:
@@ -40,6 +47,8 @@ def write_in_place(fd: int) -> None:
 
     It counts from the first byte on, so it comes before that. Elsewhere it is refused, and not needed.
     """
+    if _native.disk_type(fd):
+        return
     with contextlib.suppress(OSError):
         flags = _flags_of(fd)
         if flags & _COMPRESSED:  # from its folder; btrfs takes the one only once the other is gone

@@ -55,6 +55,10 @@ class Chain:
         """What gives chunks back that nobody needs, for whoever may call it where the disk is full."""
         self.brought_back: list[tuple[int, int]] = []
         """(sequence, base) of what the last listing had that is of no chain any more: under names that were retired."""
+        self.looked_through: _native.Chunk | None = None
+        """A chunk that is mapped to be written, for `tail`, if it is the last one still."""
+        self.remembered: tuple[int, int] | None = None
+        """(sequence, base) of a chunk where somebody stood: `named` asks for it before it lists thousands of names."""
         self.await_used: Callable[[int], bool] | None = None
         """Whether a used file has come back, for whoever would make a new one of so many bytes otherwise."""
 
@@ -325,6 +329,11 @@ class Chain:
                 return sequence, base
         return self._last_listed()
 
+    def is_passed(self, index: int) -> bool:
+        """Whether *index* is one that was given, or the next, as far as the name of the last chunk tells."""
+        last = self.last()
+        return last is not None and index <= last[1]
+
     def since(self, sequence: int) -> list[tuple[int, int]]:
         """(sequence, base) of the live chunks from that one on to the last that was entered to put, or behind it."""
         last = self.last()
@@ -338,6 +347,8 @@ class Chain:
         """(sequence, base) of the live chunk of that sequence, if there is one."""
         if self._home.view is not None or sequence < self._member.control.first_live():
             return [name for name in self.names() if name[0] == sequence]
+        if self.remembered is not None and self.remembered[0] == sequence and self.is_there(*self.remembered):
+            return [self.remembered]
         return self._named(range(sequence, sequence + 1))
 
     def _named(self, sequences: range) -> list[tuple[int, int]]:
@@ -402,14 +413,29 @@ class Chain:
 
     def locate(self, index: int) -> tuple[int, int] | None:
         """(sequence, base) of the chunk that holds *index*, or would: the last one that begins at or before it."""
-        first, last = self.first(), self.last()
-        if first is None or index <= first[1]:
+        first = self.first()
+        if first is None or index < first[1]:
             return first
+        if index == first[1]:
+            with self._home.at_hand():
+                return self._behind_empty(*first)
+        last = self.last()
         if last is not None and last[1] <= index:
             return last
         live = self.names()
         at = sum(base <= index for _, base in live)
         return live[max(at - 1, 0)] if live else None
+
+    def _behind_empty(self, sequence: int, base: int) -> tuple[int, int]:
+        """
+        (sequence, base) of the first one from there on that is not empty, or the last: what follows an empty one begins
+        where that does.
+
+        By its SEAL, not by that name alone: one that was renamed must be found wrong by whoever comes to it.
+        """
+        while self._home.view is None and self.is_there(sequence + 1, base) and self._end_of(sequence, base) == base:
+            sequence += 1
+        return sequence, base
 
     def after(self, chunk: _native.Chunk, *, finish: bool = False) -> _native.Chunk | None:
         """
@@ -507,6 +533,7 @@ class Chain:
             return self._tail()
 
     def _tail(self) -> _native.Chunk:
+        known, self.looked_through = self.looked_through, None
         self.check()
         for _ in range(_TRIES):
             last = self.last()
@@ -515,6 +542,8 @@ class Chain:
                 new_chunks.make_chunk(self._home, first, self._member.control.first_live(), make_room=self.make_room)
                 last = self.names()[-1]
             with contextlib.suppress(errors.Gone, FileNotFoundError):  # filled, finished and retired since we looked
+                if known is not None and (known.sequence, known.base) == last:
+                    return self._enter(known)
                 return self._enter(self._open_tail(*last))
         raise self._gone(f"cannot put into {self._home.path}: its last chunk went {_TRIES} times while it was opened")
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from typing import TYPE_CHECKING, Any, Protocol
+import sys
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from shmq import _native, errors, later, locks, log, user_group
 from shmq.options import BOUND_MAX, Options
@@ -20,7 +21,6 @@ from shmq.storage.paths import (
     QUEUE,
     STAGING,
     chunk_name,
-    parse_chunk_name,
 )
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ CEILING_AHEAD = 1 << 16
 """How many indexes the ceiling is raised above what is needed, so that small chunks do not sync it each time."""
 
 
+_T = TypeVar("_T")
 _told: set[str] = set()
 
 
@@ -45,6 +46,9 @@ def _tell_once(text: str) -> None:
 
 def _stored_options(stored: bytes, where: str) -> Options:
     """The options of a queue, from the bytes that passed their checksum; somebody may have meant them ill."""
+    made = Options.stored_as(stored)
+    if made is not None:
+        return made
     with _explained(where):
         return Options.from_json(small_json.loads(stored))
 
@@ -82,9 +86,19 @@ class _AtHand:
 class Directory:
     """An open queue directory."""
 
-    def __init__(self, path: str, *, read_only: bool, trust_owner: bool = False, group: int | None = None) -> None:
+    def __init__(
+        self,
+        path: str,
+        *,
+        read_only: bool,
+        trust_owner: bool = False,
+        group: int | None = None,
+        stays_at_hand: bool = False,
+    ) -> None:
         """
         Open the directory of a queue that exists; also one that another user of *group* has made for that group.
+
+        *stays_at_hand*: until the caller's `keep_at_hand(-1)`, as with `at_hand`.
 
         Raises:
             NotFound, BadFormat, Unsafe, Corrupt: it does not, or not safely.
@@ -127,6 +141,8 @@ class Directory:
                 self._read_queue_file()
                 for folder in (CHUNKS, CONSUMERS):
                     self._know(folder, self._below(folder))
+                if stays_at_hand:
+                    self.keep_at_hand(1)
         except BaseException:
             self.close()
             raise
@@ -212,11 +228,13 @@ class Directory:
     def _read_queue_file(self) -> None:
         where = f"{self.path}/{QUEUE}"
         try:
-            content = self.read(self.fd, QUEUE, _native.QUEUE_BYTES)
+            fd, size = self.open(self.fd, QUEUE, writable=False)
         except FileNotFoundError:
             raise errors.NotFound(
                 f"cannot open {self.path}: the directory is there, but it is not a queue (no {QUEUE})"
             ) from None
+        self._at_hand[QUEUE] = fd  # for `follow_from`
+        content = os.pread(fd, min(size, _native.QUEUE_BYTES + 1), 0)
         if len(content) < _native.PAGE_BYTES:
             raise errors.BadFormat(f"cannot read {where}: it has only {len(content)} bytes; it was not touched")
         self.queue_id, stored = _native.check_queue(content[: _native.PAGE_BYTES], where)
@@ -229,6 +247,7 @@ class Directory:
         self._noted_in = 0
         self._followed = -1
         self._covered = 0
+        self._journals_read = content[_native.PAGE_BYTES : 3 * _native.PAGE_BYTES]
         self.journal = self._newest_journal(content)
         self._settled = 1  # sequence of a journal slot that is on the disk: the first was synced before it had a name
         self.look_at_boot()
@@ -274,6 +293,18 @@ class Directory:
             stored = small_json.loads(journal.changed) if journal.changed else {}
             self.options = self.made_with.with_changes(stored, *bounds)
         self._noted, self._noted_in = now, journal.sequence
+
+    def follow_from(self, control: _native.Control) -> _native.Bounds:
+        """
+        While it is opened: have `follow` read nothing until somebody moves that word, if what was read holds still; the
+        bounds, as they are now.
+
+        Whoever changes options writes the journal first: so the word is looked at before that is.
+        """
+        bounds, fd = control.bounds(), self._at_hand.get(QUEUE)
+        if fd is not None and os.pread(fd, 2 * _native.PAGE_BYTES, _native.PAGE_BYTES) == self._journals_read:
+            self._followed = bounds.moved
+        return bounds
 
     def follow(self, control: _native.Control) -> Options:
         """The options as they are now, for whoever puts or retires: whoever changes them moves a word of *control*."""
@@ -385,6 +416,9 @@ class Directory:
 
     def _place_of(self, directory: int) -> str:
         """The path of one of this queue's folders, for errors."""
+        for folder, fd in self._at_hand.copy().items():  # other threads open and leave some
+            if fd is directory:
+                return f"{self.path}/{folder}" if folder else self.path
         info = os.fstat(directory)
         for folder, known in self._files.items():
             if known == (info.st_dev, info.st_ino):
@@ -400,7 +434,21 @@ class Directory:
 
     def chunk_names(self) -> list[tuple[int, int]]:
         """(sequence, base) of every chunk file, in order."""
-        return sorted(chunk for name in files.names_in(self.chunks) if (chunk := parse_chunk_name(name)))
+        return sorted(self._listed(self.chunks, _native.chunks_in))
+
+    def ring_files(self) -> list[str]:
+        """The names of all rings, of groups and of those who acknowledge alone."""
+        return self._listed(self.consumers, lambda fd: _native.ended_in(fd, ".ring"))
+
+    @staticmethod
+    def _listed(directory: _native.Fd, names: Callable[[_native.Fd], list[_T]]) -> list[_T]:
+        """As `files.names_in`, with the names looked at on the way; nothing else here reads a directory so."""
+        sys.audit("os.listdir", directory)
+        try:
+            return names(directory)
+        except OSError as problem:
+            problem.filename = os.readlink(f"/proc/self/fd/{directory}")
+            raise
 
     def write_journal(self, journal: _native.Journal) -> None:
         """

@@ -184,9 +184,7 @@ def bury(home: Directory, slot: int) -> None:
     Its generation alone would not tell for ever: after some 2,000 tenants it comes again, and what the dead one held in
     a group where nobody looked in the meantime would be taken for the living one's.
     """
-    for file in files.names_in(home.consumers):
-        if not file.endswith(".ring"):
-            continue
+    for file in home.ring_files():
         with contextlib.suppress(FileNotFoundError, errors.Unsafe):  # dropped meanwhile, or none of ours
             fd, size = home.open(home.consumers, file, writable=True)
             with fd:

@@ -28,4 +28,4 @@ def is_anonymous(path: str) -> bool:
 
 def is_inside(path: str) -> bool:
     """Whether that path is in the home of a volatile queue."""
-    return path.startswith(f"{base()}/") or _OF_GROUP.match(path) is not None
+    return path.startswith(ROOT) and (path.startswith(f"{base()}/") or _OF_GROUP.match(path) is not None)

@@ -83,6 +83,8 @@ class Consumer(_native.Head[T], Awaited, Handle):
         self._unread: collections.deque[Exception] = collections.deque()
         """Of what was finished with others and cannot be read: why, for the calls to come."""
         self._opened = False
+        self._remembered = -1
+        """The sequence of the chunk that its checkpoint says it stands in."""
         self._decode = session.codec.decode
         self._name_lock: _native.Lock | None = None
         self._loan = Loan()
@@ -130,6 +132,8 @@ class Consumer(_native.Head[T], Awaited, Handle):
         with fd:
             self._checkpoint = _native.Checkpoint(fd, size, self._home.queue_id, self.name, path)
             if self._checkpoint.ring or self._checkpoint.explicit:
+                if ack is None and self._checkpoint.kind == _native.CHECKPOINT_LONE:
+                    raise names.IsLone
                 later.ready("shmq.taking.joining")
                 from shmq.taking import joining  # noqa: PLC0415  # groups have it, and who is refused
 
@@ -150,8 +154,7 @@ class Consumer(_native.Head[T], Awaited, Handle):
 
     def _stand_at_head(self, path: str) -> None:
         head, handed = self._checkpoint.head, self._checkpoint.handed
-        end = self._session.next_index
-        if max(head, handed) > end:
+        if not self._walk.chain.is_passed(max(head, handed)) and max(head, handed) > (end := self._session.next_index):
             warnings.warn(
                 f"{path} stood at index {head} and had handed out up to {handed}, beyond the end of the queue "
                 f"at {end}; it was moved back to the end",
@@ -163,7 +166,8 @@ class Consumer(_native.Head[T], Awaited, Handle):
             self._membership.control.recount()
         cursor = self._checkpoint.cursor()
         if cursor and cursor[3] <= head:
-            sequence, position, ordinal, _ = cursor
+            sequence, position, ordinal, index = cursor
+            self._walk.chain.remembered = sequence, index - ordinal
             if self._walk.resume(sequence, position, ordinal, head):
                 return
         self._walk.seek(head)
@@ -338,13 +342,24 @@ class Consumer(_native.Head[T], Awaited, Handle):
         if self._unread:
             raise self._unread.popleft()
         self._walk.go_on_leading()
-        place = self._walk.look()
+        if self._walk.chunk is None:
+            with self._home.at_hand():  # it is found first, by some looks into the folder of chunks
+                place = self._walk.look()
+        else:
+            place = self._walk.look()
         place = place if place >= 0 else self._wait(timeout, None)
         chunk, which = self._walk.chunk, self._walk.which
         assert chunk is not None  # noqa: S101  # the message is in it
+        if chunk.sequence != self._remembered:
+            self._remember(chunk)
         self._membership.control.count_taken(1)
         chunk.timed(1, int(which.index), int(which.record))
         return place
+
+    def _remember(self, chunk: _native.Chunk) -> None:
+        """Once a chunk: whoever opens the name behind a kill finds it there, and lists no thousands of names."""
+        self._checkpoint.save_cursor(chunk.sequence, chunk.first_position(), 0, chunk.base)
+        self._remembered = chunk.sequence
 
     def _wait(self, timeout: float | None, look: Callable[[int], int] | None) -> int:
         try:

@@ -82,16 +82,28 @@ def make_checkpoint(
         created_ns=time.time_ns(),
         subscribed=subscription.says_something(),
     )
-    where, lock = f"{home.path}/{CONSUMERS}", None
+    lock = None
     if subscription.ephemeral:
         lock = _made_and_held(home, name, content, shared=kind == _native.CHECKPOINT_GROUP)
     else:
-        size = len(content)
-        if home.small:
-            content = content[: _native.SNAPSHOT_BASE]  # storage/ring.py, `room_for_snapshots`
-        files.make_file(home.consumers, f"{name}.checkpoint", content, where, "checkpoint", size)
+        _made(home, name, content)
     sync.directory(home.consumers, "consumers")  # what it will acknowledge is kept under that name
     return lock
+
+
+def _made(home: Directory, name: str, content: bytes) -> None:
+    """Behind its beginning it is all zeros, as a new file is."""
+    file, where, beginning = f"{name}.checkpoint", f"{home.path}/{CONSUMERS}", content[: _native.SNAPSHOT_BASE]
+    if home.small:  # storage/ring.py, `room_for_snapshots`
+        files.make_file(home.consumers, file, beginning, where, "checkpoint", len(content))
+        return
+    with files.new_file(home.consumers, len(content), where) as fd:
+        try:
+            sync.write(fd, beginning, 0, "checkpoint")
+            sync.data(fd, "checkpoint")
+        except OSError as problem:
+            raise files.explained(problem, where, file) from None
+        files.link_file(fd, home.consumers, file, where)
 
 
 def _made_and_held(home: Directory, name: str, content: bytes, *, shared: bool) -> _native.Lock:
@@ -134,6 +146,10 @@ def leave(home: Directory, name: str, subscription: Subscription, control: _nati
         control.recount()  # who waits for room need not wait for it any more, or now knows until when
         if gone:
             space.retire(home, chain, control)
+
+
+class IsLone(Exception):
+    """Whoever opens a name as it was made has found that it acknowledges explicitly, with a ring of its own."""
 
 
 def is_lone(session: Session, name: str) -> bool:

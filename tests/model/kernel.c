@@ -273,28 +273,6 @@ static int rename_new(int directory, const char *from, const char *to)
     return -ENOSYS; /* no scenario has names */
 }
 
-static int look_at(int directory, const char *name, struct os_file *found)
-{
-    (void)directory;
-    (void)name;
-    (void)found;
-    return -ENOSYS;
-}
-static int look_into(int fd, struct os_file *found)
-{
-    (void)fd;
-    (void)found;
-    return -ENOSYS;
-}
-
-static int list(int directory, char *names, size_t bytes)
-{
-    (void)directory;
-    (void)names;
-    (void)bytes;
-    return -ENOSYS;
-}
-
 static void yield(void) {}
 static int sync_directory(int fd)
 {
@@ -348,9 +326,6 @@ static const struct os_calls model_calls = {
     .populate = populate,
     .rename_new = rename_new,
     .close = close_fd,
-    .look_at = look_at,
-    .look_into = look_into,
-    .list = list,
     .guard_new = guard_new,
     .guard_free = guard_free,
     .at_fork_child = at_fork_child,

@@ -41,7 +41,7 @@ from support import (
 
 import shmq
 from shmq import _native
-from shmq.storage import files
+from shmq.storage import blocks, files
 
 ROOT = os.geteuid() == 0
 NOBODY = 65534
@@ -223,6 +223,7 @@ def test_a_directory_we_may_not_write(healthy, make):
 )
 def test_a_network_file_system(tmp_path, monkeypatch, kind, refused):
     """UnsafeFilesystem names the kind and the way out; local ones are taken; nothing is made where it is refused."""
+    monkeypatch.setattr(blocks, "disk_type", lambda _: "")
     monkeypatch.setattr(files, "filesystem_type", lambda *_: kind)
     path = tmp_path / "q"
     if refused:

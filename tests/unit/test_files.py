@@ -415,7 +415,15 @@ class Kernel:
         return 0
 
 
+def test_on_a_plain_disk_nothing_is_asked_for_that_it_does_anyway(monkeypatch, tmp_path):
+    kernel = Kernel(monkeypatch, flags=0x10)
+    monkeypatch.setattr(_native, "disk_type", lambda _: "ext4")
+    blocks.write_in_place(3)
+    assert kernel.asked == []
+
+
 def test_new_files_are_written_in_place_and_not_compressed(monkeypatch):
+    monkeypatch.setattr(_native, "disk_type", lambda _: "")
     kernel = Kernel(monkeypatch, flags=0x10)
     blocks.write_in_place(3)
     assert kernel.asked == [0x800010]
@@ -1019,9 +1027,72 @@ def test_a_mapping_keeps_its_lock_also_where_the_kernel_maps_another_file_than_w
     assert lock_lasts(path)
 
 
+def test_what_is_known_of_a_plain_disk_and_a_trial_with_a_lock_agree(numbered):
+    with numbered.open("r+b") as file:
+        on_a_disk = mapping.disk_type(file.fileno())
+        assert mapping._try_whether_it_keeps(file.fileno()) or not on_a_disk
+    assert lock_lasts(numbered)
+
+
+def test_an_overlay_on_a_disk_is_no_plain_disk(overlay):
+    path = overlay / "numbered"
+    path.write_bytes(bytes(8192))
+    assert blocks.disk_type(str(overlay)) == ""
+    with path.open("r+b") as file:
+        assert mapping.disk_type(file.fileno()) == ""
+
+
+@pytest.mark.parametrize("place", ["disk", "memory", "processes", "nowhere"])
+def test_a_disk_is_known_as_the_mounts_tell_it(place, tmp_path):
+    path = {"disk": str(tmp_path), "memory": "/dev/shm", "processes": "/proc", "nowhere": f"{tmp_path}/x"}[place]
+    kind = blocks.disk_type(path)
+    if place == "disk":
+        named = files.filesystem_type(path)
+        assert kind == (named if named in {"ext4", "xfs"} else "ext4" if named in {"ext2", "ext3"} else "")
+        with _native.Fd.of(os.open, path, os.O_RDONLY) as fd:
+            assert _native.disk_type(fd) == kind
+    else:
+        assert kind == ""
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_what_is_mapped_by_an_opening_of_its_own_lets_go_of_a_lock_without_being_unmapped(numbered, monkeypatch, keeps):
+    if not keeps:
+        monkeypatch.setattr(mapping, "keeps_locks", lambda _: False)
+    before = len(os.listdir("/proc/self/fd"))
+    with numbered.open("r+b") as file:
+        assert spares.lock_as_mapper(file.fileno())
+        memory = _native.map_held(file.fileno(), 8192, writable=True)
+    with numbered.open("r+b") as other:
+        assert spares.is_locked(other.fileno())
+        memory.keep(None)
+        assert not spares.is_locked(other.fileno())
+    memory[:2] = b"ab"
+    assert numbered.read_bytes()[:2] == memory[:2] == b"ab"
+    memory.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_what_cannot_be_mapped_by_an_opening_of_its_own_is_named_and_leaves_nothing(numbered, monkeypatch, keeps):
+    monkeypatch.setattr(mapping, "keeps_locks", lambda _: keeps)
+    before = len(os.listdir("/proc/self/fd"))
+    with numbered.open("rb") as file:
+        with pytest.raises(PermissionError) as refused:
+            _native.map_held(file.fileno(), 8192, writable=True)
+        assert refused.value.filename == str(numbered)
+        with pytest.raises(ValueError, match="empty file"):
+            _native.map_held(file.fileno(), 0, writable=False)
+    del refused  # whose traceback leads to what was open
+    assert len(os.listdir("/proc/self/fd")) == before
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        _native.FileMap.held(-1, 4096, False)
+
+
 def test_whether_a_mapping_keeps_locks_is_tried_once_for_each_file_system(numbered, monkeypatch):
     tried = []
     monkeypatch.setattr(mapping, "_keeping", {})
+    monkeypatch.setattr(mapping, "disk_type", lambda _: "")
     monkeypatch.setattr(mapping, "_try_whether_it_keeps", lambda fd: bool(tried.append(fd)))
     before = len(os.listdir("/proc/self/fd"))
     memories = [map_of(numbered), map_of(numbered, private=True), map_of(numbered)]

@@ -313,7 +313,16 @@ FORWARDING = {
 NOT_FOR_USERS = {
     "Filter": {"compiled", "from_stored", "stored"},
     "Producer": FORWARDING,
-    "Options": {"check_against", "from_json", "given", "to_json", "with_changes", "with_codec_of", "shared_by"},
+    "Options": {
+        "check_against",
+        "from_json",
+        "given",
+        "to_json",
+        "with_changes",
+        "with_codec_of",
+        "shared_by",
+        "stored_as",
+    },
     "Retention": {"of", "to_json", "__init__"},
     "Durability": {"of", "to_json", "__init__"},
     "Slot": {"claim_in", "give_up"},

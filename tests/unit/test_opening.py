@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import collections
+import errno
+import multiprocessing
 import operator
 import os
+import signal
 import sys
 import time
 
 import pytest
 
 import shmq
-from shmq.storage import blocks, files, laggards, space
+from shmq import _native
+from shmq.storage import blocks, files, laggards, space, spares
 from shmq.storage import chain as chains
+from shmq.storage.directory import Directory
+from shmq.storage.paths import chunk_name, parse_chunk_name
 
 _calls: list[list[tuple[str, str]]] = []
 
@@ -58,11 +64,70 @@ def test_each_file_is_opened_once_to_open_a_queue(there):
         assert max(opened.values()) <= 2, opened
 
 
-def test_a_first_put_reads_the_journal_once(there):
+def test_a_first_put_reads_no_journal(there):
+    """The opening has read it, and looked again behind the word that whoever changes options moves."""
     with shmq.open(there) as queue:
         _, opened = during(lambda: queue.put(b"x"))
-    assert opened["queue.shmq"] <= 1
+    assert opened["queue.shmq"] == 0
     assert opened["a folder"] <= 1
+
+
+@pytest.mark.parametrize("when", ["before the word is read", "behind that, before the journal is"])
+def test_options_that_are_changed_while_a_queue_is_opened_count_for_its_first_put(there, monkeypatch, when):
+    bounds, changed = _native.Control.bounds, []
+
+    def change(control):
+        if changed:
+            return bounds(control)
+        changed.append(1)
+        found = bounds(control) if when.startswith("behind") else None
+        other.configure(ttl=7.0, full="raise", max_messages=1)
+        return found or bounds(control)
+
+    with shmq.open(there) as other:
+        follow_from = Directory.follow_from
+
+        def patched(home, control):
+            with monkeypatch.context() as during_that:
+                during_that.setattr(_native.Control, "bounds", change)
+                return follow_from(home, control)
+
+        monkeypatch.setattr(Directory, "follow_from", patched)
+        with shmq.open(there) as queue:
+            assert changed
+            queue.consumer("c", start="latest").close()
+            queue.put(b"second")
+            assert (queue._producer._options.ttl, queue._producer._options.full) == (7.0, "raise")
+            with pytest.raises(shmq.Full):
+                queue.put(b"third")
+
+
+@pytest.fixture
+def left_open(there):
+    """The same, whose last producer was killed while a claim of its was open."""
+
+    def work():
+        queue = shmq.open(there)
+        queue.reserve(8)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    process = multiprocessing.get_context("fork").Process(target=work)
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    return there
+
+
+def test_after_a_death_the_last_chunk_is_opened_once_and_each_folder_at_most_once(left_open):
+    queue, opened = during(lambda: shmq.open(left_open))
+    with queue:
+        assert [count for name, count in opened.items() if name.endswith(".chunk")] == [1]
+        assert opened["chunks"] <= 1
+        assert opened["consumers"] <= 1
+        index, opened = during(lambda: queue.put(b"behind"))
+        assert index == 2
+        assert [name for name in opened if name.endswith(".chunk")] == []
+        assert [message.payload for message in queue.reader()] == [b"first", b"behind"]
 
 
 def test_a_new_name_lists_nothing_and_looks_at_one_chunk(there):
@@ -71,6 +136,147 @@ def test_a_new_name_lists_nothing_and_looks_at_one_chunk(there):
         assert opened["a folder"] == 0
         assert sum(count for name, count in opened.items() if name.endswith(".chunk")) <= 2, opened
         assert consumer.take(timeout=0) == b"first"
+
+
+def test_a_new_name_begins_behind_what_is_empty_and_retires_nothing_for_that(make):
+    """The first chunk is empty where the first message, or batch, was too large for it."""
+    queue = make()
+    queue.put(bytes(200_000))
+    chain, control = queue._session.chain(), queue._session.joined().control
+    assert [base for _, base in chain.names()] == [0, 0]
+    assert chain.locate(0) == (1, 0)
+    with queue.consumer("new") as consumer:
+        assert len(consumer.take(timeout=0)) == 200_000
+        assert control.first_live() == 0
+
+
+def test_a_chunk_under_the_name_of_what_follows_an_empty_one_is_found_wrong(make):
+    """Its first one is not empty: so what is in there is not passed over, and the damage is told behind it."""
+    queue = make()
+    for number in range(20):
+        queue.put(bytes([number]) * 9000)
+    path = queue.path
+    (_, first), (_, second) = queue._session.chain().names()[:2]
+    assert first == 0 < second
+    queue.close()
+    folder = os.path.join(path, "chunks")
+    os.rename(os.path.join(folder, chunk_name(second, 1)), os.path.join(folder, chunk_name(0, 1)))
+    with shmq.open(path) as queue, queue.consumer("new") as consumer:
+        assert [consumer.take(timeout=0)[0] for _ in range(second)] == list(range(second))
+        with pytest.raises(shmq.Corrupt):
+            consumer.take(timeout=0)
+
+
+def is_held(queue):
+    """Whether anybody has the last chunk mapped, so that its file serves nobody else."""
+    sequence, base = queue._session.chain().names()[-1]
+    with open(os.path.join(queue.path, "chunks", chunk_name(base, sequence)), "rb") as file:
+        return spares.is_locked(file.fileno())
+
+
+def test_what_was_looked_through_behind_a_death_is_let_go_of_where_nobody_puts(left_open):
+    with shmq.open(left_open) as queue:
+        assert is_held(queue)
+        queue._session.joined().let_go()
+        assert not is_held(queue)
+        assert queue.put(b"behind") == 2
+        assert is_held(queue)
+    assert [message.payload for message in shmq.open(left_open).reader()] == [b"first", b"behind"]
+
+
+def test_what_was_looked_through_behind_a_death_is_put_into_only_while_it_is_the_last(left_open):
+    with shmq.open(left_open) as queue:
+        known = queue._session.joined()._looked_through
+        pid = os.fork()
+        if pid == 0:
+            with shmq.open(left_open) as other:
+                other.put(bytes(200_000))
+            os._exit(0)
+        assert os.waitpid(pid, 0)[1] == 0
+        assert queue.put(b"behind") == 3
+        assert queue._producer._tail.sequence > known.sequence
+        assert known.sealed() == 2
+
+
+def test_a_forked_child_has_nothing_that_was_looked_through(left_open):
+    with shmq.open(left_open) as queue:
+        membership = queue._session.joined()
+        pid = os.fork()
+        if pid == 0:
+            os._exit(0 if membership.looked_through() is None else 1)
+        assert os.waitpid(pid, 0)[1] == 0
+        assert membership.looked_through() is not None
+
+
+NAMES = [
+    "0000000000000000-00000000.chunk",
+    "fedcba9876543210-ffffffff.chunk",
+    "ffffffffffffffff-89abcdef.chunk",
+    "FEDCBA9876543210-FFFFFFFF.chunk",
+    "fedcba9876543210-fffffffg.chunk",
+    "fedcba9876543210_ffffffff.chunk",
+    "fedcba9876543210-ffffffff.chunks",
+    "fedcba9876543210-ffffffff.chun",
+    "fedcba9876543210-ffffffff",
+    "fedcba987654321-ffffffff.chunk",
+    "0fedcba9876543210-ffffffff.chunk",
+    "fedcba9876543210-0ffffffff.chunk",
+    "fedcba9876543210-fffffff.chunk",
+    "/edcba9876543210-ffffffff.chunk".replace("/", ":"),
+    "`edcba9876543210-ffffffff.chunk",
+    "fedcba9876543210",
+    "f",
+    "-",
+    "retired-0",
+]
+
+
+@pytest.mark.parametrize("more", [0, 63, 64, 5000])
+def test_chunks_are_told_by_their_names_as_the_expression_tells_them(tmp_path, more):
+    for name in NAMES + [chunk_name(7 * number, number) for number in range(1, more + 1)]:
+        (tmp_path / name).touch()
+    with _native.Fd.of(os.open, tmp_path, os.O_RDONLY) as fd:
+        found = _native.chunks_in(fd)
+    assert sorted(found) == sorted(filter(None, map(parse_chunk_name, os.listdir(tmp_path))))
+    assert len(found) == more + 3
+
+
+@pytest.mark.parametrize("more", [0, 500])
+def test_names_with_an_ending_are_those_that_have_it(tmp_path, more):
+    names = ["a.ring", ".ring", "ring", "b.rin", "b.ring.c", "ü.ring", "a.group"]
+    for name in names + [f"{number:0>200}.ring" for number in range(more)]:
+        (tmp_path / name).touch()
+    with _native.Fd.of(os.open, tmp_path, os.O_RDONLY) as fd:
+        found = _native.ended_in(fd, ".ring")
+    assert sorted(found) == sorted(name for name in os.listdir(tmp_path) if name.endswith(".ring"))
+    assert len(found) == more + 3
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        _native.ended_in(-1, ".ring")
+
+
+def test_a_folder_that_cannot_be_read_says_which_it_is(there, monkeypatch):
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        _native.chunks_in(-1)
+    with shmq.open(there) as queue:
+        home = queue._session.home
+
+        def refuse(fd):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+        monkeypatch.setattr(_native, "chunks_in", refuse)
+        with pytest.raises(OSError, match="Too many open files") as refused:
+            home.chunk_names()
+        assert refused.value.filename == f"{queue.path}/chunks"
+
+
+def test_a_name_opens_its_checkpoint_once(there):
+    with shmq.open(there) as queue:
+        for ack in ("auto", "explicit"):
+            queue.consumer(ack, ack=ack).close()
+            consumer, opened = during(lambda ack=ack: queue.consumer(ack))
+            with consumer:
+                assert consumer.ack_mode == ack
+                assert opened[f"{ack}.checkpoint"] == (1 if ack == "auto" else 2)
 
 
 def test_in_a_long_queue_nothing_is_listed_by_who_opens_puts_takes_or_retires(make):
@@ -87,9 +293,11 @@ def test_in_a_long_queue_nothing_is_listed_by_who_opens_puts_takes_or_retires(ma
             with queue.consumer("new") as consumer:
                 assert [len(consumer.take(timeout=0)) for _ in range(30)] == [9000] * 30
             assert queue.first_index == 29
+            with queue.consumer("new") as consumer:  # which remembers where it stood
+                assert len(consumer.take(timeout=0)) == 9000
         return path
 
-    listed, listdir = [], os.listdir
+    listed, listdir, chunk_names = [], os.listdir, Directory.chunk_names
 
     def told(folder):
         if os.readlink(f"/proc/self/fd/{operator.index(folder)}").endswith("/chunks"):
@@ -98,9 +306,46 @@ def test_in_a_long_queue_nothing_is_listed_by_who_opens_puts_takes_or_retires(ma
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(os, "listdir", told)
+        patched.setattr(Directory, "chunk_names", lambda home: listed.append(home) or chunk_names(home))
         # How much the slowest name holds back is looked for every five seconds, in a listing.
         patched.setitem(laggards._looked, path, laggards._Look(time.monotonic()))
         all_of_it()
+    assert listed == []
+
+
+def test_a_name_whose_holder_was_killed_is_found_without_a_listing_of_a_long_queue(make, monkeypatch):
+    queue = make()
+    path = queue.path
+    for number in range(200):
+        queue.put(bytes([number]) * 9000)
+    queue.close()
+
+    def work():
+        with shmq.open(path) as queue:
+            consumer = queue.consumer("c")
+            for _ in range(50):
+                consumer.take()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    process = multiprocessing.get_context("fork").Process(target=work)
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    listed, chunk_names, names_in = [], Directory.chunk_names, files.names_in
+    monkeypatch.setattr(Directory, "chunk_names", lambda home: listed.append(home) or chunk_names(home))
+    monkeypatch.setitem(laggards._looked, path, laggards._Look(time.monotonic()))  # see above
+    with shmq.open(path) as queue:
+        folder = queue._session.home.chunks
+
+        def told(directory):
+            if os.fstat(directory).st_ino == os.fstat(folder).st_ino:
+                listed.append(directory)
+            return names_in(directory)
+
+        monkeypatch.setattr(files, "names_in", told)
+        consumer = queue.consumer("c")
+        assert consumer.take(timeout=0)[0] == 50
+        assert consumer.head == 51
     assert listed == []
 
 

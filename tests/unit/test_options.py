@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import datetime
 import decimal
+import json
 import os
 import pickle
 import subprocess
@@ -344,3 +345,24 @@ def test_elsewhere_shmq_says_that_it_is_for_linux():
     """One sentence, at import."""
     code = "import sys; sys.platform = 'darwin'\ntry: import shmq\nexcept ImportError as problem: print(problem)"
     assert run_python(code).startswith("shmq is for Linux: ")
+
+
+@pytest.mark.parametrize("codec", sorted(codecs.NAMES))
+def test_what_most_queues_store_is_known_without_being_read(codec):
+    """Letter for letter: so whatever makes the defaults others, or stores them otherwise, is told here."""
+    stored = json.dumps(shmq.Options(codec=codec).to_json(), separators=(",", ":")).encode()
+    known, read = shmq.Options.stored_as(stored), shmq.Options.from_json(json.loads(stored))
+    assert known is not None
+    assert vars(known) == vars(read)
+
+
+@pytest.mark.parametrize("other", [{"ttl": 1.0}, {"chunk_bytes": 1 << 20}, {"full": "raise"}, {"durability": "sync"}])
+def test_any_other_options_are_read(other):
+    stored = json.dumps(shmq.Options(**other).to_json(), separators=(",", ":")).encode()
+    assert shmq.Options.stored_as(stored) is None
+
+
+@pytest.mark.parametrize("codec", ['by"tes', "by\\\\tes", "", 'x","ttl":1,"codec":"y', "bytes "])
+def test_a_codec_with_more_than_letters_is_read(codec):
+    stored = json.dumps({**shmq.Options().to_json(), "codec": codec}, separators=(",", ":")).encode()
+    assert shmq.Options.stored_as(stored) is None

@@ -89,8 +89,12 @@ int shmq_queue_check(const void *page, uint8_t queue_id[16], uint32_t *options_l
         || header.options_length > PAGE_BYTES - QUEUE_HEADER_BYTES) {
         return error_set(SHMQ_CORRUPT, "its first page fails its checksum");
     }
-    memcpy(queue_id, header.queue_id, sizeof header.queue_id);
-    *options_length = header.options_length;
+    if (queue_id != NULL) {
+        memcpy(queue_id, header.queue_id, sizeof header.queue_id);
+    }
+    if (options_length != NULL) {
+        *options_length = header.options_length;
+    }
     return SHMQ_OK;
 }
 
@@ -136,7 +140,7 @@ int shmq_journal_format(void *page, const shmq_journal *journal, const char *opt
     return SHMQ_OK;
 }
 
-int shmq_journal_check(const void *page, shmq_journal *journal, uint32_t *at, uint32_t *length)
+int shmq_journal_check(const void *page)
 {
     struct journal_slot slot;
     memcpy(&slot, page, sizeof slot);
@@ -150,23 +154,7 @@ int shmq_journal_check(const void *page, shmq_journal *journal, uint32_t *at, ui
         || (changed.length > 0 && changed.crc != crc_of_options(changed.length, json))) {
         return SHMQ_CORRUPT;
     }
-    *at = JOURNAL_JSON_AT;
-    *length = changed.length;
-    *journal = (shmq_journal){
-        .sequence = slot.sequence,
-        .epoch = slot.epoch,
-        .ceiling = slot.ceiling,
-        .first_live = slot.first_live,
-        .first_index = slot.first_index,
-        .device = slot.device,
-        .inode = slot.inode,
-        .max_messages = slot.max_messages,
-        .max_bytes = slot.max_bytes,
-        .dropped = slot.dropped,
-        .flags = slot.flags,
-    };
-    memcpy(journal->boot_id, slot.boot_id, sizeof slot.boot_id);
-    return SHMQ_OK;
+    return (int)changed.length;
 }
 
 /* ---- queue.shmq, pages 3 and 4 */

@@ -22,6 +22,8 @@ int shmq_rename_new(int directory, const char *old_name, const char *new_name)
     return answer < 0 ? error_system(answer, "cannot rename %s to %s", old_name, new_name) : SHMQ_OK;
 }
 
+int shmq_disk_type(int fd, const char *path) { return os->disk_type(fd, path); }
+
 int shmq_is_there(int directory, const char *name)
 {
     struct os_file found;
@@ -32,45 +34,36 @@ int shmq_is_there(int directory, const char *name)
     return answer < 0 ? error_system(answer, "cannot look for %s", name) : SHMQ_OK;
 }
 
-enum { NUMBERS_MAX = 16, NAME_MAX_BYTES = 64, LISTED_BYTES = 4096 };
-
-/* The number of a numbered name, or -1. */
-static int number_in(const char *numbered, const char *name)
-{
-    const size_t length = strlen(name);
-    if (strlen(numbered) != length + 1 || memcmp(numbered, name, length) != 0) {
-        return -1;
-    }
-    for (int number = 0; number < NUMBERS_MAX; number++) {
-        if (DIGITS[number] == numbered[length]) {
-            return number;
-        }
-    }
-    return -1;
-}
+enum { NUMBERS_MAX = 16, NAME_MAX_BYTES = 64, LISTED_MAX = 100 };
 
 /* Which numbers are worth a look: those that are listed; all, where there is too much to list. A file whose name changes
  * meanwhile may be missed, as it may be by looks that come one after the other. */
-static int listed(int directory, const char *name, uint32_t *numbers)
+struct numbers {
+    const char *name;
+    size_t length;
+    uint32_t names; /* seen */
+    uint32_t found;
+};
+
+static bool take_number(void *context, const char *name)
 {
-    char names[LISTED_BYTES];
-    const int bytes = os->list(directory, names, sizeof names);
-    if (bytes == -ENOBUFS) {
-        *numbers = UINT32_MAX;
-        return 0;
+    struct numbers *const numbers = context;
+    if (++numbers->names > LISTED_MAX) {
+        numbers->found = UINT32_MAX;
+        return false;
     }
-    *numbers = 0;
-    for (const char *at = names; at < names + bytes; at += strlen(at) + 1) {
-        const int number = number_in(at, name);
-        *numbers |= number < 0 ? 0 : 1u << number;
+    if (strlen(name) == numbers->length + 1 && memcmp(name, numbers->name, numbers->length) == 0) {
+        for (uint32_t number = 0; number < NUMBERS_MAX; number++) {
+            numbers->found |= DIGITS[number] == name[numbers->length] ? 1u << number : 0;
+        }
     }
-    return bytes < 0 ? bytes : 0;
+    return true;
 }
 
 int shmq_numbered(int directory, const char *name, uint32_t count, shmq_named *found)
 {
-    uint32_t numbers;
-    int answer = listed(directory, name, &numbers);
+    struct numbers numbers = {name, strlen(name), 0, 0};
+    int answer = os->list(directory, take_number, &numbers);
     if (answer < 0) {
         return error_system(answer, "cannot look for %s files", name);
     }
@@ -79,7 +72,7 @@ int shmq_numbered(int directory, const char *name, uint32_t count, shmq_named *f
         char numbered[NAME_MAX_BYTES];
         struct os_file file;
         snprintf(numbered, sizeof numbered, "%s%c", name, DIGITS[number]);
-        answer = (numbers >> number & 1) != 0 ? os->look_at(directory, numbered, &file) : -ENOENT;
+        answer = (numbers.found >> number & 1) != 0 ? os->look_at(directory, numbered, &file) : -ENOENT;
         if (answer == 0) {
             found[there++] = (shmq_named){number, file.bytes, file.changed_ns, file.device, file.inode};
         } else if (answer != -ENOENT) {

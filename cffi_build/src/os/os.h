@@ -57,6 +57,12 @@ struct os_calls {
     int (*identify)(int fd, uint64_t file[2]);
     /* That file by its path, which begins at the open directory if it is not absolute; -ESTALE: another one is there. */
     int (*open_same)(int directory, const char *path, const uint64_t file[2], bool writable);
+    /* Of a file by its descriptor, or by its path where that is not NULL: which of DISK_... its file system is, where the
+     * kernel says so by itself; 0 for any other. */
+    int (*disk_type)(int fd, const char *path);
+    /* Call `each` with every name in that directory, as long as it wants more: 0 or -errno, and perhaps some of them. The
+     * directory is opened anew for it: a descriptor has one place in it for all its users. */
+    int (*list)(int directory, bool (*each)(void *context, const char *name), void *context);
     /* Let somebody else use this processor, if anybody wants to. */
     void (*yield)(void);
     /* A whole file, in *at: shared, or private so that what is stored there never reaches the file. 0 or -errno. */
@@ -79,9 +85,6 @@ struct os_calls {
     /* What has that name in a directory, itself and not what a link leads to; what fd has open. */
     int (*look_at)(int directory, const char *name, struct os_file *found);
     int (*look_into)(int fd, struct os_file *found);
-    /* What is in a directory: names, each with its end, and how many bytes they have; -ENOBUFS when there is no room for
-     * all of them. It is opened for that: a descriptor has one place in its directory for all its users. */
-    int (*list)(int directory, char *names, size_t bytes);
     /* A byte that reads 1 in this process and 0 in every forked child, at no cost to either. */
     const uint8_t *(*guard_new)(void);
     void (*guard_free)(const uint8_t *guard);
@@ -92,6 +95,8 @@ struct os_calls {
 };
 
 #define FUTEXES_MAX 128u
+#define DISK_EXT 1
+#define DISK_XFS 2
 
 extern const struct os_calls *os;
 

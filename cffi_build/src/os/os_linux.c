@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <linux/magic.h>
 #include <limits.h>
 #include <pthread.h>
 #include <sched.h>
@@ -16,6 +17,8 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -185,6 +188,48 @@ static int open_same(int directory, const char *path, const uint64_t file[2], bo
     return fd;
 }
 
+/* The number of a file system is its own word, and some repeat what another machine said: but those, and all that have
+ * others below them, are on no block device. */
+static int disk_type(int fd, const char *path)
+{
+    struct stat info;
+    struct statfs system;
+    if ((path == NULL ? fstat(fd, &info) : stat(path, &info)) != 0 || major(info.st_dev) == 0
+        || (path == NULL ? fstatfs(fd, &system) : statfs(path, &system)) != 0) {
+        return 0;
+    }
+    return system.f_type == EXT4_SUPER_MAGIC ? DISK_EXT : system.f_type == XFS_SUPER_MAGIC ? DISK_XFS : 0;
+}
+
+/* What the kernel answers, and no header of the C library says. */
+struct entry {
+    uint64_t inode;
+    int64_t next;
+    uint16_t bytes;
+    uint8_t type;
+    char name[];
+};
+static int list(int directory, bool (*each)(void *context, const char *name), void *context)
+{
+    const int fd = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) {
+        return -errno;
+    }
+    _Alignas(struct entry) char buffer[16384];
+    long bytes;
+    bool more = true;
+    while (more && (bytes = syscall(SYS_getdents64, fd, buffer, sizeof buffer)) > 0) {
+        for (long at = 0; more && at < bytes;) {
+            const struct entry *const entry = (const void *)(buffer + at);
+            more = each(context, entry->name);
+            at += entry->bytes;
+        }
+    }
+    const int answer = bytes < 0 ? -errno : 0;
+    close(fd);
+    return answer;
+}
+
 static void yield(void) { sched_yield(); }
 
 static size_t page_size(void) { return (size_t)sysconf(_SC_PAGESIZE); }
@@ -301,45 +346,6 @@ static int look_into(int fd, struct os_file *found)
     return told(fstat(fd, &info), &info, found);
 }
 
-struct entry {
-    uint64_t inode;
-    int64_t following;
-    uint16_t bytes;
-    uint8_t kind;
-    char name[];
-};
-
-static int list(int directory, char *names, size_t bytes)
-{
-    const int fd = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) {
-        return -errno;
-    }
-    size_t length = 0;
-    int answer = 0;
-    while (answer == 0) {
-        _Alignas(struct entry) uint8_t entries[4096];
-        const long got = syscall(SYS_getdents64, fd, entries, sizeof entries);
-        if (got <= 0) {
-            answer = got < 0 ? -errno : (int)length;
-            break;
-        }
-        for (long at = 0; at < got && answer == 0;) {
-            const struct entry *const entry = (const struct entry *)(entries + at);
-            const size_t with_end = strlen(entry->name) + 1;
-            if (length + with_end > bytes) {
-                answer = -ENOBUFS;
-            } else {
-                memcpy(names + length, entry->name, with_end);
-                length += with_end;
-            }
-            at += entry->bytes;
-        }
-    }
-    close(fd);
-    return answer;
-}
-
 static int close_fd(int fd) { return close(fd) < 0 ? -errno : 0; }
 
 static const uint8_t *guard_new(void)
@@ -410,6 +416,7 @@ static const struct os_calls linux_calls = {
     .let_go = let_go,
     .identify = identify,
     .open_same = open_same,
+    .disk_type = disk_type,
     .yield = yield,
     .map_file = map_file,
     .unmap_file = unmap_file,

@@ -143,12 +143,13 @@ shmq_member *shmq_member_new(void *control)
 int shmq_member_open(shmq_member *member, int lock_fd, int test_fd)
 {
     const int locked = shmq_lock_open(&member->lock, lock_fd);
-    return locked != SHMQ_OK ? locked : shmq_lock_open(&member->test, test_fd);
+    return locked != SHMQ_OK || test_fd < 0 ? locked : shmq_lock_open(&member->test, test_fd);
 }
 
 int shmq_member_by_path(shmq_member *member, int directory, const char *path)
 {
-    const int answer = os->identify(lock_fd(&member->test), member->file);
+    const int test_fd = lock_fd(&member->test);
+    const int answer = os->identify(test_fd < 0 ? lock_fd(&member->lock) : test_fd, member->file);
     if (answer < 0) {
         return error_system(answer, "cannot tell which file %s is", path);
     }

@@ -42,6 +42,7 @@ int hot_hand_exec(PyObject *module);
 int hot_map_exec(PyObject *module);
 int hot_mutex_exec(PyObject *module);
 int hot_message_exec(PyObject *module);
+int hot_names_exec(PyObject *module);
 int hot_put_exec(PyObject *module);
 int hot_take_exec(PyObject *module);
 /* Is it an open queue? In hot_find.c. */

@@ -54,6 +54,67 @@ static void map_dealloc(FileMap *self)
     Py_DECREF(type);
 }
 
+/* One that is not mapped yet; *kept* is its own from here on. */
+static FileMap *map_new(PyObject *type, Py_ssize_t size, int writable, PyObject *kept)
+{
+    FileMap *const self = (FileMap *)((allocfunc)PyType_GetSlot((PyTypeObject *)type, Py_tp_alloc))((PyTypeObject *)type, 0);
+    if (self == NULL) {
+        Py_XDECREF(kept);
+        return NULL;
+    }
+    self->size = size;
+    self->writable = writable;
+    self->kept = kept;
+    return self;
+}
+
+/* It, or an exception and none of it. */
+static PyObject *map_or_error(FileMap *self, int answer)
+{
+    if (answer >= 0) {
+        return (PyObject *)self;
+    }
+    Py_DECREF((PyObject *)self);
+    errno = -answer;
+    return PyErr_SetFromErrno(PyExc_OSError);
+}
+
+/* Map fd by an opening of its own, and in kept a byte of fd itself. */
+static int map_both(int fd, FileMap *self, FileMap *kept)
+{
+    const int again = os->open_again(fd);
+    if (again < 0) {
+        return again;
+    }
+    const int answer = os->map_file(again, (size_t)self->size, self->writable, false, &self->bytes);
+    os->close(again);
+    return answer < 0 ? answer : os->map_file(fd, (size_t)kept->size, false, false, &kept->bytes);
+}
+
+/* FileMap.held(fd, size, writable). */
+static PyObject *map_held(PyObject *type, PyObject *args)
+{
+    int fd;
+    int writable;
+    Py_ssize_t size;
+    if (!PyArg_ParseTuple(args, "inp", &fd, &size, &writable)) {
+        return NULL;
+    }
+    if (size <= 0) {
+        PyErr_SetString(PyExc_ValueError, "an empty file cannot be mapped");
+        return NULL;
+    }
+    FileMap *const kept = map_new(type, 1, 0, NULL);
+    FileMap *const self = kept == NULL ? NULL : map_new(type, size, writable, (PyObject *)kept);
+    if (self == NULL) {
+        return NULL;
+    }
+    PyThreadState *const state = PyEval_SaveThread();
+    const int answer = map_both(fd, self, kept);
+    PyEval_RestoreThread(state);
+    return map_or_error(self, answer);
+}
+
 /* FileMap.of(fd, size, writable, private, kept). */
 static PyObject *map_of(PyObject *type, PyObject *args)
 {
@@ -69,22 +130,14 @@ static PyObject *map_of(PyObject *type, PyObject *args)
         PyErr_SetString(PyExc_ValueError, "an empty file cannot be mapped");
         return NULL;
     }
-    FileMap *const self = (FileMap *)((allocfunc)PyType_GetSlot((PyTypeObject *)type, Py_tp_alloc))((PyTypeObject *)type, 0);
+    FileMap *const self = map_new(type, size, writable, Py_NewRef(kept));
     if (self == NULL) {
         return NULL;
     }
-    self->size = size;
-    self->writable = writable;
-    self->kept = Py_NewRef(kept);
     PyThreadState *const state = PyEval_SaveThread();
     const int answer = os->map_file(fd, (size_t)size, writable, private, &self->bytes);
     PyEval_RestoreThread(state);
-    if (answer < 0) {
-        Py_DECREF((PyObject *)self);
-        errno = -answer;
-        return PyErr_SetFromErrno(PyExc_OSError);
-    }
-    return (PyObject *)self;
+    return map_or_error(self, answer);
 }
 
 static int map_is_there(const FileMap *self)
@@ -241,6 +294,8 @@ static PyObject *map_keep(FileMap *self, PyObject *kept)
 
 static PyMethodDef map_methods[] = {
     {"of", (PyCFunction)map_of, METH_VARARGS | METH_CLASS, "of(fd, size, writable, private, kept): that file, mapped; kept lives as long."},
+    {"held", (PyCFunction)map_held, METH_VARARGS | METH_CLASS,
+     "held(fd, size, writable): that file, mapped by an opening of its own; a mapping that keeps that of fd lives as long."},
     {"keep", (PyCFunction)map_keep, METH_O, "keep(kept): that lives as long as this is mapped, in place of what did."},
     {"close", (PyCFunction)map_close, METH_NOARGS, "Unmap it; a second time this does nothing."},
     {NULL, NULL, 0, NULL},
