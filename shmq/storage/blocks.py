@@ -11,8 +11,9 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import re
 import struct
+
+from shmq import later
 
 _ELSEWHERE = {"bcachefs", "nilfs2", "zfs"}
 """What writes a block elsewhere when it is written again, whatever was preallocated."""
@@ -25,6 +26,14 @@ _BTRFS_KEEPS = (6, 17)
 NEVER_SHARED = {"ext2", "ext3", "ext4", "tmpfs"}
 """What neither copies on write, compresses, nor lets two files share a block."""
 _SHARED_STORY = "a snapshot or a reflink shares its blocks, so the first write to each of them needs another one"
+
+
+def _linux() -> tuple[int, ...]:
+    """The first two numbers of its release."""
+    later.ready("re")
+    import re  # noqa: PLC0415  # of what is on btrfs alone
+
+    return tuple(map(int, re.findall(r"\d+", os.uname().release)[:2]))
 
 
 def _flags_of(fd: int) -> int:
@@ -84,6 +93,6 @@ def may_run_out(kind: str, fd: int) -> str:
         return "its files are compressed, so what is preallocated may not be enough"
     if kind == "btrfs" and not flags & _IN_PLACE:
         return "its files are copy-on-write, as those are that came here by cp, tar or rsync; `shmq copy` makes others"
-    if flags & _IN_PLACE and tuple(map(int, re.findall(r"\d+", os.uname().release)[:2])) < _BTRFS_KEEPS:
+    if flags & _IN_PLACE and _linux() < _BTRFS_KEEPS:
         return "btrfs of a Linux before 6.17 looks for free space at each such write"
     return _SHARED_STORY if shared(fd) else ""

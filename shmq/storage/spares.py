@@ -14,15 +14,16 @@ import errno
 import fcntl
 import os
 import struct
-from typing import TYPE_CHECKING, NamedTuple, Self
 
 from shmq import _native, errors
 from shmq._native import layout
+from shmq.hints import TYPE_CHECKING, NamedTuple
 from shmq.storage import blocks, files
 
 if TYPE_CHECKING:
     import mmap
     from collections.abc import Callable, Iterable
+    from typing import Self
 
 KEEP = 2
 """Files to keep, of whatever size; more are unlinked, unless all together are small."""
