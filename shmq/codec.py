@@ -17,7 +17,7 @@ from shmq.hints import TYPE_CHECKING, Generic, NamedTuple, T
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from typing import Any, Protocol
+    from typing import Any, Protocol, TypeGuard
 
     from typing_extensions import Buffer
 
@@ -181,6 +181,12 @@ def _is_name(name: str) -> bool:
     return 0 < len(name) <= _LENGTH and _LETTERS.issuperset(name)
 
 
+def _is_codec(brought: Any) -> TypeGuard[Codec[Any]]:
+    """What `isinstance` says of `Codec`, which it need not load for that."""
+    verbs = (getattr(brought, name, None) for name in ("encode", "decode"))
+    return hasattr(brought, "name") and all(verb is not None for verb in verbs)
+
+
 def check_brought(brought: Any) -> Codec[Any]:
     """
     What a user brings as a codec, if it is one.
@@ -188,10 +194,7 @@ def check_brought(brought: Any) -> Codec[Any]:
     Raises:
         TypeError, ValueError: it is none, or not called as it may be.
     """
-    later.ready("shmq.brought")
-    from shmq.brought import Codec  # noqa: PLC0415
-
-    if isinstance(brought, type) or not isinstance(brought, Codec):
+    if isinstance(brought, type) or not _is_codec(brought):
         hint = "; for a class of values write shmq.codec.struct(...)" if isinstance(brought, type) else ""
         raise given.wrong_type("codec", brought, "one of " + ", ".join(NAMES) + ", or a shmq.codec.Codec", hint)
     name = given.text("codec.name", brought.name)

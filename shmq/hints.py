@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from typing import Generic as Generic  # noqa: PLC0414
     from typing import NamedTuple as NamedTuple  # noqa: PLC0414
     from typing import cast as cast  # noqa: PLC0414
-    from typing import overload as overload  # noqa: PLC0414
 
     from typing_extensions import TypeVar
 
@@ -40,5 +39,5 @@ else:
 
     def overload(function: Callable[..., Any]) -> Callable[..., Any]:
         """As `typing.overload`: whoever asks for them while the program runs has imported `typing` before."""
-        typing = sys.modules.get("typing")
-        return function if typing is None else typing.overload(function)
+        noted = getattr(sys.modules.get("typing"), "overload", None)  # which another thread may have begun to import
+        return function if noted is None else noted(function)

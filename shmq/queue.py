@@ -9,7 +9,7 @@ from shmq import _native, ending, errors, given, habits, later
 from shmq import filter as filters
 from shmq.closable import Closable
 from shmq.deadlines import deadline_of
-from shmq.hints import TYPE_CHECKING, T, cast, overload
+from shmq.hints import TYPE_CHECKING, T, cast
 from shmq.options import Options
 from shmq.putting.producer import Producer
 from shmq.reading.access import INDEX_MAX, Access, Extent, nanoseconds, nanoseconds_of_int
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import datetime
     from collections.abc import Iterable, Mapping, Sequence
     from types import EllipsisType
-    from typing import Any, Literal, Never, Unpack
+    from typing import Any, Literal, Never, Unpack, overload  # where whoever reads for the site looks for it
 
     from shmq.codec import AsBytes, Codec
     from shmq.filter import Filter
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from shmq.taking.group import GroupConsumer
     from shmq.taking.group_place import GroupPlace
     from shmq.taking.lone import LoneConsumer
+else:
+    from shmq.hints import overload
 
 
 @overload

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import pickle
 import subprocess
@@ -107,6 +108,36 @@ def test_the_codec_that_users_bring_is_the_same_wherever_it_is_named():
         "False True True shmq.codec True False True shmq.codec.Codec[int]\n"
         "module 'shmq.codec' has no attribute 'Other'\n"
     )
+
+
+def test_who_brings_a_codec_loads_no_protocol(path):
+    told = run(
+        "import shmq, sys\n"
+        "class Mine:\n"
+        "    name = 'mine'\n"
+        "    def encode(self, value): return value\n"
+        "    decode = encode\n"
+        f"with shmq.open({str(path)!r}, codec=Mine()) as queue: queue.put(b'x')\n"
+        "print('typing' in sys.modules)"
+    )
+    assert told == "False\n"
+
+
+@pytest.mark.parametrize("without", ["name", "encode", "decode", None])
+@pytest.mark.parametrize("value", [None, 7])
+def test_what_is_no_codec_is_told_as_by_the_protocol(without, value):
+    class Mine:
+        name = "mine"
+        encode = decode = staticmethod(bytes)
+
+    brought = Mine()
+    if without:
+        setattr(brought, without, value)
+    is_one = isinstance(brought, codec.Codec)
+    with pytest.raises(TypeError) if not is_one or without == "name" else contextlib.nullcontext():
+        assert codec.check_brought(brought) is brought
+    with pytest.raises(TypeError, match=r"or a shmq\.codec\.Codec is wanted, not type"):
+        codec.check_brought(Mine)
 
 
 def test_who_asks_for_overloads_has_them():
