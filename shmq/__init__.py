@@ -10,6 +10,7 @@ shmq: a multiprocess shared-memory queue for Python on Linux. Durable, fast, no 
 A map of the package:
     queue, session, manage, stats       what users call; an open queue; those that are not open; figures
     message, options, codec, errors     what is put and taken, what queues are made with, what can go wrong
+    brought                             what a codec of the user's own is
     filter                              which messages a name or a reader wants
     putting/                            producers, bounds, batches that are built apart, what is put once
     taking/                             consumers, groups, waiting, dead letters
@@ -21,6 +22,7 @@ A map of the package:
     user_group                          who shares a queue
     log                                 lines for whoever listens
     closable                            what a `with` block closes
+    hints, tuples                       of typing, what the engine needs while it runs
     later, locks, worker                imports when they are needed; threads and forks
     storage/                            directories, chunk files, the chain
     foreign, carried, unseen            for formats: words of mapped files; for net: what few have, what goes back
@@ -36,13 +38,13 @@ A map of the package:
 
 import importlib as _importlib
 import sys as _sys
-from typing import TYPE_CHECKING as _TYPE_CHECKING
-from typing import Any as _Any
 
 if not _sys.platform.startswith("linux"):
     raise ImportError("shmq is for Linux: it needs futexes, OFD locks and O_TMPFILE, which only Linux has")
 
 from shmq import later as _later
+from shmq.hints import TYPE_CHECKING as _TYPE_CHECKING
+from shmq.hints import Any as _Any
 
 _whole: bool = globals().get("_whole", not _later.is_command())
 """Whether the names below are here. The `shmq` command has them with its first use of one: `shmq --help` needs none."""

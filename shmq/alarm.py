@@ -13,15 +13,16 @@ import atexit
 import contextlib
 import os
 import time
-from typing import TYPE_CHECKING, Any
 
 from shmq import _native, given, locks, log
 from shmq.deadlines import sooner
+from shmq.hints import TYPE_CHECKING
 from shmq.where import at
 from shmq.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from shmq.membership import Membership
     from shmq.storage.directory import Directory

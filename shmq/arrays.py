@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 import re
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shmq import _native, given, later
 from shmq.errors import Corrupt, Mismatch
+from shmq.hints import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
     from shmq._native import Message
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import abc
 import sys
-from typing import TYPE_CHECKING, Self
+
+from shmq.hints import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
+    from typing import Self
 
 
 class Forgotten:

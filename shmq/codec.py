@@ -10,20 +10,19 @@ of its codec, and a name in a file loads no code: who opens a queue with a codec
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, runtime_checkable
 
 from shmq import _native, given, later
 from shmq.errors import BadFormat, Corrupt, Untrusted
+from shmq.hints import TYPE_CHECKING, Generic, NamedTuple, T
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from typing import Any, Protocol, TypeGuard
 
-    from typing_extensions import Buffer, TypeVar
+    from typing_extensions import Buffer
 
     from shmq._native import Chunk
-
-    T = TypeVar("T", default=Any)
-    """What payloads are, for type checkers; anything where nobody says."""
+    from shmq.brought import Codec as Codec  # noqa: PLC0414  # exported
 
     class _Array(Protocol):
         @property
@@ -31,10 +30,6 @@ if TYPE_CHECKING:
 
     AsBytes = Buffer | _Array
     """What a queue of bytes takes for some; the standard library says of no array before 3.12 that it has a buffer."""
-else:
-    from typing import TypeVar
-
-    T = TypeVar("T")
 
 NAMES = ("bytes", "text", "json", "msgpack", "pickle")
 _GROUP = "shmq.codecs"
@@ -42,25 +37,19 @@ _LETTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012345
 _LENGTH = 64
 
 
-@runtime_checkable
-class Codec(Protocol[T]):
-    """
-    What a user may bring: `shmq.open("orders", codec=mine)`. Both functions may be called by several threads at once.
+def __getattr__(name: str) -> Any:
+    """`shmq.codec.Codec`, which few programs speak of: imported when it is first used."""
+    if name != "Codec":
+        raise AttributeError(f"module 'shmq.codec' has no attribute {name!r}")
+    later.ready("shmq.brought")
+    from shmq.brought import Codec  # noqa: PLC0415
 
-    A package offers one under a name by an entry point in the group "shmq.codecs"; `codec="that name"` then loads it.
+    return Codec
 
-    Attributes:
-        name: what the queue stores, and every opener's codec must be called: 1 to 64 of A-Z a-z 0-9 _ . : + -, and not
-            one of shmq's own.
-    """
 
-    name: str
-
-    def encode(self, value: T, /) -> bytes:
-        """The bytes of *value*. What it raises, the put raises, and nothing was put."""
-
-    def decode(self, data: bytes, /) -> T:
-        """The value of those bytes. A ValueError is told as `Corrupt`, with the message's index."""
+def __dir__() -> list[str]:
+    """With what is not there yet."""
+    return sorted({*globals(), "Codec"})
 
 
 class Coding(NamedTuple):
@@ -192,6 +181,12 @@ def _is_name(name: str) -> bool:
     return 0 < len(name) <= _LENGTH and _LETTERS.issuperset(name)
 
 
+def _is_codec(brought: Any) -> TypeGuard[Codec[Any]]:
+    """What `isinstance` says of `Codec`, which it need not load for that."""
+    verbs = (getattr(brought, name, None) for name in ("encode", "decode"))
+    return hasattr(brought, "name") and all(verb is not None for verb in verbs)
+
+
 def check_brought(brought: Any) -> Codec[Any]:
     """
     What a user brings as a codec, if it is one.
@@ -199,7 +194,7 @@ def check_brought(brought: Any) -> Codec[Any]:
     Raises:
         TypeError, ValueError: it is none, or not called as it may be.
     """
-    if isinstance(brought, type) or not isinstance(brought, Codec):
+    if isinstance(brought, type) or not _is_codec(brought):
         hint = "; for a class of values write shmq.codec.struct(...)" if isinstance(brought, type) else ""
         raise given.wrong_type("codec", brought, "one of " + ", ".join(NAMES) + ", or a shmq.codec.Codec", hint)
     name = given.text("codec.name", brought.name)

@@ -13,10 +13,10 @@ import errno
 import os
 import time
 import warnings
-from typing import TYPE_CHECKING
 
 from shmq import _native, errors, locks
 from shmq._native.layout import SEAL_BYTES
+from shmq.hints import TYPE_CHECKING
 from shmq.storage import acks, marks, sync, warm, watermark
 from shmq.storage.chain import Chain
 from shmq.storage.paths import CHUNKS, CONTROL, QUEUE, chunk_name

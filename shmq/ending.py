@@ -10,9 +10,9 @@ docs/decisions/0033-the-end-of-a-stream.md.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
 
 from shmq import _native, errors, later, roots
+from shmq.hints import TYPE_CHECKING
 from shmq.storage.chain import Chain
 
 if TYPE_CHECKING:

@@ -6,12 +6,12 @@ A name's filter is stored with it (storage/subscriptions.py) in the form that `s
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from shmq import _native, errors, given, later
+from shmq.hints import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from typing import Any
 
 _KEY_MAX, _TYPE_MAX, _HEADERS_MAX = (1 << 16) - 1, (1 << 16) - 1, 8
 _INT_MIN, _INT_MAX = -(1 << 63), (1 << 64) - 1

@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import operator
 import os
-from typing import TYPE_CHECKING, Any, TypeAlias
 
 from shmq import later
+from shmq.hints import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any, TypeAlias
 
     Progress: TypeAlias = Callable[[str, int, float], object]
     """What is done, to how many messages so far, and what share of all that is, from 0 to 1."""
 
 _INFINITE = float("inf")
+_LETTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-")
 _SHOWN_MAX = 200
 _PRODUCER_MAX = 1024
 _SEQUENCE_MAX = (1 << 63) - 1
@@ -30,6 +32,11 @@ TIMEOUT = "a number of seconds, or None for as long as it takes,"
 _NO_BLOCK = (
     "; there is no block= as in queue.Queue: timeout=None waits as long as it takes, and timeout=0 does not wait at all"
 )
+
+
+def is_name(text: str, most: int) -> bool:
+    """Whether that is 1 to *most* of A-Z a-z 0-9 _ . - and has no dot in front, as names of many things are."""
+    return 0 < len(text) <= most and text[0] != "." and _LETTERS.issuperset(text)
 
 
 def shown(given: object) -> str:

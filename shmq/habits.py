@@ -6,7 +6,10 @@ They cost nothing: a descriptor in the class, which is found only by whoever ask
 
 from __future__ import annotations
 
-from typing import NoReturn
+from shmq.hints import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 _CONSUMER = (
     "a queue hands messages out through its consumers: queue.consumer(name).take(). Every name sees every message; "

@@ -14,10 +14,10 @@ import contextlib
 import gc
 import importlib
 import os
-import signal
 import sys
 import threading
-from typing import TYPE_CHECKING
+
+from shmq.hints import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,8 +102,13 @@ def quiet_command() -> Iterator[None]:
 
     Any other program keeps what it does then.
     """
+    if not is_command():
+        yield
+        return
+    import signal  # noqa: PLC0415  # no other program pays for it
+
     is_set = False
-    if is_command() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         with contextlib.suppress(ValueError):  # of the main thread alone
             signal.signal(signal.SIGINT, lambda *_: os._exit(_INTERRUPTED))
             is_set = True

@@ -8,7 +8,8 @@ levels are those of logging: a warning is what somebody should know, info what i
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+
+from shmq.hints import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import logging

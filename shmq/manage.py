@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from shmq import errors, given, later, user_group, where
+from shmq.hints import TYPE_CHECKING
 from shmq.session import Session
 from shmq.storage import directory, making, volatile
 

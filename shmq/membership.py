@@ -11,9 +11,9 @@ import contextlib
 import os
 import sys
 import weakref
-from typing import TYPE_CHECKING, Any
 
 from shmq import _native, errors, later, locks, log
+from shmq.hints import TYPE_CHECKING
 from shmq.storage import boots, warm
 from shmq.storage.chain import Chain
 from shmq.storage.mapped import Mapped
@@ -21,6 +21,8 @@ from shmq.storage.paths import CONTROL, QUEUE
 from shmq.watcher import Watched, pid_namespace, start_time
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from shmq.durability import Keeper
     from shmq.loan import Loan
     from shmq.storage.directory import Directory

@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import struct
 import time
-from typing import TYPE_CHECKING, Any
 
 from shmq import _native, given, later
 from shmq._native import LENGTH_MASK
 from shmq._native import Message as Message  # noqa: PLC0414  # exported
 from shmq.codec import explain
 from shmq.errors import Corrupt, Mismatch
+from shmq.hints import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import datetime

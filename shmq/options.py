@@ -6,11 +6,11 @@ When the queue exists, only options that were given explicitly are compared with
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypedDict
+from shmq.hints import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from typing import Any, ClassVar, Self, TypedDict
 
 from shmq import codec as _codec
 from shmq import given as _given
@@ -36,7 +36,7 @@ ERA, PART = "replicated", "follower"
 """What stands beside those of a queue whose puts wait for followers: shmq/replica/eras.py."""
 FOLLOWERS_MAX = 3
 """So many were shown to lose nothing (tests/replica/replicated_model.py)."""
-_FOLLOWER = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,47}")
+_FOLLOWER_LENGTH = 48
 BOUND_MAX = (1 << 62) - 1
 
 
@@ -251,7 +251,7 @@ class Durability(_Frozen):
         names = [_given.text("followers", each, "a list of str, the names of followers,") for each in self.followers]
         told = f"followers={names}, name={_given.text('name', self.name)!r}"
         for each in (*names, self.name):
-            if not _FOLLOWER.fullmatch(each):
+            if not _given.is_name(each, _FOLLOWER_LENGTH):
                 raise ValueError(f"{told}: {each!r} is no name: 1 to 48 of A-Z a-z 0-9 _ . - and no dot in front")
         if len({*names, self.name}) != len(names) + 1:
             raise ValueError(f"{told}: each has a name of its own")
@@ -283,26 +283,27 @@ Durability.PROCESS = Durability("process")
 Durability.SYNC = Durability("sync")
 
 
-class OtherKeywords(TypedDict, total=False):
-    """All but the codec, of which it depends what payloads are."""
+if TYPE_CHECKING:
 
-    chunk_bytes: int
-    index_spacing: int
-    durability: Durability | str
-    retention: Retention | str
-    max_messages: int | None
-    max_bytes: int | None
-    full: str
-    checksum: bool
-    mode: int
-    group: str | int | None
-    ttl: float | None
+    class OtherKeywords(TypedDict, total=False):
+        """All but the codec, of which it depends what payloads are."""
 
+        chunk_bytes: int
+        index_spacing: int
+        durability: Durability | str
+        retention: Retention | str
+        max_messages: int | None
+        max_bytes: int | None
+        full: str
+        checksum: bool
+        mode: int
+        group: str | int | None
+        ttl: float | None
 
-class OptionKeywords(OtherKeywords, total=False):
-    """Options as `shmq.open` takes them by keyword; see `Options` for what they mean."""
+    class OptionKeywords(OtherKeywords, total=False):
+        """Options as `shmq.open` takes them by keyword; see `Options` for what they mean."""
 
-    codec: str | _codec.Codec[Any]
+        codec: str | _codec.Codec[Any]
 
 
 class Options(_Frozen):

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING
 
 from shmq import given
+from shmq.hints import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from shmq.membership import Membership

@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import operator
 import os
-from typing import TYPE_CHECKING, Any, Literal, Never, Unpack, cast, overload
 
 from shmq import _native, ending, errors, given, habits, later
 from shmq import filter as filters
 from shmq.closable import Closable
-from shmq.codec import T
 from shmq.deadlines import deadline_of
-from shmq.options import OptionKeywords, Options, OtherKeywords
+from shmq.hints import TYPE_CHECKING, T, cast
+from shmq.options import Options
 from shmq.putting.producer import Producer
 from shmq.reading.access import INDEX_MAX, Access, Extent, nanoseconds, nanoseconds_of_int
 from shmq.reading.reader import Reader
@@ -26,11 +25,12 @@ if TYPE_CHECKING:
     import datetime
     from collections.abc import Iterable, Mapping, Sequence
     from types import EllipsisType
+    from typing import Any, Literal, Never, Unpack, overload  # where whoever reads for the site looks for it
 
     from shmq.codec import AsBytes, Codec
     from shmq.filter import Filter
     from shmq.message import Message
-    from shmq.options import Retention
+    from shmq.options import OptionKeywords, OtherKeywords, Retention
     from shmq.putting.handed import HandedOver
     from shmq.putting.producer import Slot
     from shmq.putting.staged import Staged
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from shmq.taking.group import GroupConsumer
     from shmq.taking.group_place import GroupPlace
     from shmq.taking.lone import LoneConsumer
+else:
+    from shmq.hints import overload
 
 
 @overload

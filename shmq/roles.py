@@ -5,14 +5,15 @@ one that followed it was promoted. Most have none.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypeAlias
-
 from shmq import _native, errors
+from shmq.hints import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from typing import Literal, TypeAlias
+
     from shmq.storage.directory import Directory
 
-Role: TypeAlias = Literal["follower", "fenced", "promoted"]
+    Role: TypeAlias = Literal["follower", "fenced", "promoted"]
 
 
 def of(journal: _native.Journal) -> Role | None:

@@ -6,16 +6,15 @@ of its shards is the map's to say.
 from __future__ import annotations
 
 import os
-import re
 
-from shmq import errors
+from shmq import errors, given
 
 _MAP = "shards.shmq"
 """The file that makes a directory a root of shards; see docs/how-to/shards.md."""
 _LEVELS = "levels.json"
 """The file that makes a directory one of priorities; see docs/how-to/priorities.md."""
-_SHARD = re.compile(r"([A-Za-z0-9_-]{1,64}\.)?[0-9a-f]\.[0-9a-f]{3}|[A-Za-z0-9_-]{1,64}")
-"""How shards are called; a single one by its prefix alone. Their dead letters' names end otherwise."""
+_PREFIX_LENGTH = 64
+_HEX = frozenset("0123456789abcdef")
 
 
 def is_root(path: str) -> bool:
@@ -26,7 +25,17 @@ def is_root(path: str) -> bool:
 def is_shard(path: str) -> bool:
     """Whether the queue there is a shard of the root that it lies in."""
     above, name = os.path.split(path)
-    return _SHARD.fullmatch(name) is not None and is_root(above)
+    return _may_be_shard(name) and is_root(above)
+
+
+def _may_be_shard(name: str) -> bool:
+    """
+    Whether shards are called so: PREFIX.0.123, or without that prefix; a single one by its prefix alone. The names of
+    their dead letters end otherwise.
+    """
+    *before, group, number = name.split(".") if "." in name else (name, "0", "123")
+    is_place = len(group) == 1 and len(number) == 3 and _HEX.issuperset(group + number)
+    return is_place and len(before) <= 1 and all(given.is_name(each, _PREFIX_LENGTH) for each in before)
 
 
 def refuse(path: str, *, create: bool) -> None:

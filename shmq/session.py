@@ -11,11 +11,11 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from typing import TYPE_CHECKING, Any
 
 from shmq import _native, ending, errors, later, locks, log, membership, roles, roots, user_group
 from shmq import codec as codecs
 from shmq.closable import Closable
+from shmq.hints import TYPE_CHECKING
 from shmq.loan import Loan
 from shmq.options import CHANGEABLE, ERA, PART, Options
 from shmq.reading.access import Access
@@ -25,6 +25,7 @@ from shmq.where import absolute, says_where
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from typing import Any
 
     from shmq.storage.recover.progress import Recovery
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from typing import TYPE_CHECKING
 
 from shmq import _native, ending, errors, roles
+from shmq.hints import TYPE_CHECKING
 from shmq.storage import departures, laggards, pins, space, subscriptions
 from shmq.storage import ring as rings
 from shmq.storage.recover import asides

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 import select
-from typing import TYPE_CHECKING
 
 from shmq import _native, locks
+from shmq.hints import TYPE_CHECKING
 from shmq.storage import files
 from shmq.worker import Worker
 

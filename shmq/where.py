@@ -13,14 +13,15 @@ import operator
 import os
 import sys
 import types
-from typing import TYPE_CHECKING, Any, TypeVar
 
 from shmq import errors
+from shmq.hints import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
+    from typing import Any, TypeVar
 
-Kind = TypeVar("Kind", bound=type)
+    Kind = TypeVar("Kind", bound=type)
 
 
 _SCARCE = (errno.EMFILE, errno.ENFILE)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import NamedTuple
 
 from shmq import _native
+from shmq.hints import NamedTuple
 
 _COMMAND_MAX = 120
 RUNS, STOPPED, DEAD, UNSEEN = "runs", "stopped", "dead", "unseen"

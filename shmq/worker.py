@@ -6,7 +6,8 @@ import _thread
 import contextlib
 import sys
 import threading
-from typing import TYPE_CHECKING
+
+from shmq.hints import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable

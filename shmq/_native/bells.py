@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from shmq._core import ffi, lib
 from shmq._native.core import error
 from shmq._native.member import ANY_MAX
+from shmq.hints import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any
 
 
 class Bells:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import mmap
 import struct
-from typing import TYPE_CHECKING, NamedTuple
 
 from shmq import errors
 from shmq._core import ffi, lib
@@ -12,6 +11,7 @@ from shmq._native.core import CHECKPOINT_BYTES, error, inside
 from shmq._native.layout import CHECKPOINT_EXCLUSIVE
 from shmq._native.layout import checkpoint as layout
 from shmq._native.mapping import map_alone
+from shmq.hints import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from shmq._native.member import Member

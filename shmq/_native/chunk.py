@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import mmap
 import os
-from typing import TYPE_CHECKING, Any
 
 from shmq import errors
 from shmq._core import ffi, lib
@@ -13,8 +12,11 @@ from shmq._native import layout
 from shmq._native.core import BATCH_MAX, NO_LIMIT, PAGE_BYTES, Fd, Kept, address, error, inside
 from shmq._native.mapping import map_file, map_private
 from shmq._native.survey import SCAN_LIMIT, DedupScan, Resolved, Survey, survey_of
+from shmq.hints import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from shmq._native.checkpoint import Checkpoint
     from shmq._native.core import FileMap, Handled
     from shmq._native.fields import Batch, Each

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
 
 from shmq._core import ffi, lib
 from shmq._native.core import address
+from shmq.hints import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from typing import Any
 
     from shmq._native.chunk import Chunk
 

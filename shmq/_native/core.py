@@ -9,11 +9,11 @@ from __future__ import annotations
 import functools
 import importlib.machinery
 import os
-from typing import TYPE_CHECKING, Any, Protocol
 
 from shmq import _core, errors
 from shmq._core import ffi, lib
 from shmq._native import layout
+from shmq.hints import TYPE_CHECKING
 
 EMPTY, ROLL, WAITING, FORKED = lib.SHMQ_EMPTY, lib.SHMQ_ROLL, lib.SHMQ_WAITING, lib.SHMQ_FORKED
 SHUT_DOWN = lib.SHMQ_SHUT_DOWN
@@ -74,22 +74,6 @@ def inside(code: int) -> int:
     return int(lib.SHMQ_CORRUPT if code == lib.SHMQ_FOREIGN else code)
 
 
-class Handled(Protocol):
-    """What has a handle of the core, as chunks do."""
-
-    @property
-    def handle(self) -> Any:
-        """For calls of the core."""
-
-
-class Paged(Protocol):
-    """What has a mapped page, as checkpoints do."""
-
-    @property
-    def page(self) -> Any:
-        """For calls of the core."""
-
-
 def _load_hot() -> Any:
     loader = importlib.machinery.ExtensionFileLoader("shmq._hot", _core.__file__)
     module = loader.create_module(importlib.machinery.ModuleSpec("shmq._hot", loader, origin=_core.__file__))
@@ -99,6 +83,7 @@ def _load_hot() -> Any:
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any, Protocol
 
     from shmq._hot import Block as Block  # noqa: PLC0414  # exported, as the others
     from shmq._hot import End as End  # noqa: PLC0414
@@ -129,6 +114,21 @@ if TYPE_CHECKING:
     from shmq._hot import taken as taken  # noqa: PLC0414
     from shmq._hot import tell as tell  # noqa: PLC0414
     from shmq._hot import tried as tried  # noqa: PLC0414
+
+    class Handled(Protocol):
+        """What has a handle of the core, as chunks do."""
+
+        @property
+        def handle(self) -> Any:
+            """For calls of the core."""
+
+    class Paged(Protocol):
+        """What has a mapped page, as checkpoints do."""
+
+        @property
+        def page(self) -> Any:
+            """For calls of the core."""
+
 else:
     _hot = _load_hot()
     Block, Eye, Fd, FileMap, Finder, Hand, Head, Held = (

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
-
 from shmq import errors
 from shmq._core import ffi, lib
 from shmq._native.chunk import CHUNK_ID_AT
 from shmq._native.core import CHUNK_BYTES_MAX, PAGE_BYTES, error, inside
 from shmq._native.mapping import map_file
 from shmq._native.survey import Damage, Survey, damage_of, survey_of
+from shmq.hints import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import mmap
+    from typing import Self
 
 
 class DetachedChunk:

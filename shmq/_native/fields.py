@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
-
 from shmq._core import ffi, lib
 from shmq._native.core import NOW, error
+from shmq.hints import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
 
 Fixed = tuple[int, bytes]

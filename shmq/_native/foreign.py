@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from shmq._core import ffi, lib
 from shmq._native.core import error
+from shmq.hints import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import mmap

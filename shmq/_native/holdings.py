@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
-
 from shmq._core import ffi, lib
 from shmq._native import layout
 from shmq._native.core import error
 from shmq._native.member import owner_of
 from shmq._native.ring import ring_bytes, ring_extent
+from shmq.hints import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     import mmap

@@ -6,10 +6,10 @@ import fcntl
 import functools
 import os
 import struct
-from typing import TYPE_CHECKING
 
 from shmq._core import ffi, lib
 from shmq._native.core import Fd, FileMap, error
+from shmq.hints import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import mmap

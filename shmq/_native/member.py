@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from typing import TYPE_CHECKING, Any
 
 from shmq._core import ffi, lib
 from shmq._native.core import Kept, error
 from shmq._native.mapping import keeps_locks
+from shmq.hints import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from typing import Any
 
     from shmq._native.core import Fd, Handled, Paged
     from shmq._native.pages import Control

@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import mmap
 import struct
-from typing import TYPE_CHECKING, NamedTuple
 
 from shmq import errors
 from shmq._core import ffi, lib
 from shmq._native import layout
 from shmq._native.core import CONTROL_BYTES, CONTROL_BYTES_SMALL, PAGE_BYTES, QUEUE_HEADER_BYTES, error, inside
 from shmq._native.mapping import map_alone
+from shmq.hints import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable

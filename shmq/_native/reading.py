@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
-
 from shmq._core import ffi, lib
 from shmq._native.core import error
 from shmq._native.survey import Damage, damage_of
+from shmq.hints import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from shmq._native.chunk import Chunk
 
 next_many = lib.shmq_next_many

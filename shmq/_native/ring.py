@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import functools
 import struct
-from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shmq._core import ffi, lib
 from shmq._native.core import GROW, Kept, error, inside, taken
+from shmq.hints import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     import mmap
     from collections.abc import Iterator
+    from typing import Any
 
     from shmq._native.checkpoint import Checkpoint
     from shmq._native.chunk import Chunk

@@ -6,11 +6,13 @@ import contextlib
 import functools
 import os
 import weakref
-from typing import TYPE_CHECKING, Any
 
 from shmq._core import ffi, lib
+from shmq.hints import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from shmq._native.chunk import Chunk, Claim
 
 COPIED_BELOW = 8 << 20

@@ -14,9 +14,9 @@ import functools
 import itertools
 import os
 import time
-from typing import TYPE_CHECKING, Any
 
 from shmq import _native, ending, errors, given, later
+from shmq.hints import TYPE_CHECKING
 from shmq.putting.handed import find, place_of
 from shmq.putting.room import Room
 from shmq.storage import dedup as dedup_records
@@ -25,6 +25,7 @@ from shmq.storage.chain import Chain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from typing import Any
 
     from shmq.membership import Membership
     from shmq.session import Session

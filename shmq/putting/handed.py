@@ -10,9 +10,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import re
-from typing import TYPE_CHECKING
 
 from shmq import errors, given
+from shmq.hints import TYPE_CHECKING
 from shmq.storage import ledger, records, staging
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ storage/dedup.py is what remembers it; this is the side of the handle that puts.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
 
 from shmq import _native, errors, given
+from shmq.hints import TYPE_CHECKING
 from shmq.storage import dedup
 from shmq.storage.paths import CONTROL
 

@@ -10,9 +10,9 @@ and after a wait in vain there is none until something was retired.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 from shmq import _native
+from shmq.hints import TYPE_CHECKING
 from shmq.storage import floors, space
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ core holds each claim against it (cffi_build/src/chunk/bounds.c).
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
 
 from shmq import _native, ending, errors, locks
 from shmq.deadlines import sooner
+from shmq.hints import TYPE_CHECKING
 from shmq.storage import floors, laggards
 
 if TYPE_CHECKING:

@@ -10,10 +10,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from typing import TYPE_CHECKING, Any, NoReturn
 
 from shmq import _native, ending, errors, given, later
-from shmq.codec import T
+from shmq.hints import TYPE_CHECKING, T
 from shmq.putting import adopting
 from shmq.putting.handed import HandedOver, token_of
 from shmq.putting.producer import Producer
@@ -22,6 +21,8 @@ from shmq.storage import ledger, records, staging, sync
 from shmq.storage.chain import Chain
 
 if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
     from shmq.session import Session
     from shmq.storage.directory import Directory
 

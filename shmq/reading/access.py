@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import bisect
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 from shmq import _native, errors, given
+from shmq.hints import TYPE_CHECKING, NamedTuple
 from shmq.message import Message, of_record
 from shmq.storage.chain import Chain
 
 if TYPE_CHECKING:
     import datetime
     from collections.abc import Callable, Iterator
+    from typing import Any, TypeGuard
 
     from shmq.seat import Seat
     from shmq.storage.directory import Directory

@@ -8,13 +8,15 @@ names. pyarrow is imported when the first batch is asked for: the extra `shmq[ar
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any
 
 from shmq import _native, given, later
 from shmq.closable import Closable
+from shmq.hints import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from typing import Self
 
     from shmq.message import Message
     from shmq.reading.reader import Reader

@@ -7,13 +7,13 @@ Message for each.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
-
 from shmq import _native, given, later
 from shmq.closable import Closable
+from shmq.hints import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from typing import Any, Self
 
     from shmq.reading.reader import Reader
 

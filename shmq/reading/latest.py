@@ -8,9 +8,9 @@ is, at some millions of messages a second. Nothing of it is stored: the records 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from shmq import errors, locks
+from shmq.hints import TYPE_CHECKING
 from shmq.reading.reader import Reader
 
 if TYPE_CHECKING:

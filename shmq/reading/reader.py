@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING, NoReturn
 
 from shmq import _native, ending, errors, given, later, locks
 from shmq.alarm import Armed, Awaited
-from shmq.codec import T
 from shmq.deadlines import deadline_of
+from shmq.hints import TYPE_CHECKING, T
 from shmq.loan import Loan
 from shmq.message import Message, of_record
 from shmq.reading.access import Access, is_datetime, nanoseconds
@@ -19,6 +18,7 @@ from shmq.storage import files
 if TYPE_CHECKING:
     import datetime
     from collections.abc import Callable, Iterator
+    from typing import NoReturn
 
     from shmq.filter import Filter
     from shmq.session import Session

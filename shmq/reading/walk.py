@@ -10,10 +10,10 @@ from __future__ import annotations
 import contextlib
 import time
 import weakref
-from typing import TYPE_CHECKING, Any
 
 from shmq import _native, errors, later
 from shmq.deadlines import sooner
+from shmq.hints import TYPE_CHECKING
 from shmq.patience import Patience
 from shmq.storage import space, warm
 from shmq.storage.chain import Chain
@@ -21,6 +21,7 @@ from shmq.storage.paths import chunk_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from shmq.membership import Membership
     from shmq.storage.directory import Directory

@@ -13,7 +13,7 @@ import os
 from typing import TYPE_CHECKING
 
 from shmq.storage import copying
-from shmq.storage.paths import CONSUMER_NAME
+from shmq.storage.paths import is_consumer_name
 from shmq.storage.target import Target
 
 if TYPE_CHECKING:
@@ -57,4 +57,4 @@ def files_of(home: Directory, without: str) -> dict[str, bytes]:
 def is_file(name: str) -> bool:
     """Whether that is what a file of a consumer name is called."""
     stem, ending = os.path.splitext(name)
-    return ending in ENDINGS and CONSUMER_NAME.fullmatch(stem) is not None
+    return ending in ENDINGS and is_consumer_name(stem)

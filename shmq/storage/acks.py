@@ -14,9 +14,9 @@ group, and the files of several names are written together, before the first of 
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, NamedTuple
 
 from shmq import _native, errors
+from shmq.hints import TYPE_CHECKING, NamedTuple
 from shmq.storage import files, sources, sync
 from shmq.storage import ring as rings
 from shmq.storage.paths import CONSUMERS

@@ -11,10 +11,9 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import re
 import struct
 
-from shmq import _native
+from shmq import _native, later
 
 _ELSEWHERE = {"bcachefs", "nilfs2", "zfs"}
 """What writes a block elsewhere when it is written again, whatever was preallocated."""
@@ -32,6 +31,14 @@ _SHARED_STORY = "a snapshot or a reflink shares its blocks, so the first write t
 def disk_type(path: str) -> str:
     """The type of the file system there: ext4 or xfs; "" where it is another one, or nothing is there."""
     return _native.disk_type(-1, path)
+
+
+def _linux() -> tuple[int, ...]:
+    """The first two numbers of its release."""
+    later.ready("re")
+    import re  # noqa: PLC0415  # of what is on btrfs alone
+
+    return tuple(map(int, re.findall(r"\d+", os.uname().release)[:2]))
 
 
 def _flags_of(fd: int) -> int:
@@ -93,6 +100,6 @@ def may_run_out(kind: str, fd: int) -> str:
         return "its files are compressed, so what is preallocated may not be enough"
     if kind == "btrfs" and not flags & _IN_PLACE:
         return "its files are copy-on-write, as those are that came here by cp, tar or rsync; `shmq copy` makes others"
-    if flags & _IN_PLACE and tuple(map(int, re.findall(r"\d+", os.uname().release)[:2])) < _BTRFS_KEEPS:
+    if flags & _IN_PLACE and _linux() < _BTRFS_KEEPS:
         return "btrfs of a Linux before 6.17 looks for free space at each such write"
     return _SHARED_STORY if shared(fd) else ""

@@ -12,9 +12,9 @@ import collections
 import contextlib
 import itertools
 import os
-from typing import TYPE_CHECKING
 
 from shmq import _native, errors, later
+from shmq.hints import TYPE_CHECKING
 from shmq.storage import files, new_chunks, spares, warm
 from shmq.storage.new_chunks import grain_for
 from shmq.storage.paths import CHUNKS, chunk_name, parse_chunk_name

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from shmq import _native, errors
+from shmq.hints import NamedTuple
 
 
 class Written(NamedTuple):

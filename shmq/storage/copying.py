@@ -10,10 +10,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from typing import TYPE_CHECKING
 
 from shmq import _native, errors
 from shmq._native.layout import checkpoint, chunk_header
+from shmq.hints import TYPE_CHECKING
 from shmq.storage import boots, dedup, files, ledger, pins, records, ring, sources, subscriptions
 from shmq.storage.paths import CONSUMERS, DEDUP, LEDGER, chunk_name
 from shmq.storage.recover import consumers

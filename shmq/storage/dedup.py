@@ -25,15 +25,16 @@ import operator
 import os
 import struct
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shmq import _native, errors, later, locks
+from shmq.hints import TYPE_CHECKING, NamedTuple
 from shmq.storage import forgotten, ledger, records, staging
 from shmq.storage.admin import ADMIN_TIMEOUT
 from shmq.storage.paths import CONTROL, DEDUP, DEDUP_NEW, LEDGER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Any
 
     from shmq.storage.chain import Chain
     from shmq.storage.directory import Directory

@@ -11,9 +11,9 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from typing import TYPE_CHECKING
 
 from shmq import _native, errors
+from shmq.hints import TYPE_CHECKING
 from shmq.storage import boots, files, pins, ring, subscriptions, sync
 
 if TYPE_CHECKING:

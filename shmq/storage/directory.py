@@ -6,34 +6,43 @@ import contextlib
 import os
 import stat
 import sys
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from shmq import _native, errors, later, locks, log, user_group
+from shmq.hints import TYPE_CHECKING
 from shmq.options import BOUND_MAX, Options
 from shmq.storage import blocks, boots, files, shm, small_json, sync
 from shmq.storage.admin import ADMIN_TIMEOUT, admin_lock
 from shmq.storage.paths import (
     CHUNKS,
-    CONSUMER_NAME,
     CONSUMERS,
     CONTROL,
     DEDUP,
     QUEUE,
     STAGING,
     chunk_name,
+    is_consumer_name,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from typing import Any, Protocol, TypeVar
 
     from shmq.storage.view import View
     from shmq.storage.volatile import Hold
+
+    _T = TypeVar("_T")
+
+    class Closable(Protocol):
+        """What goes with an opening."""
+
+        def close(self) -> None:
+            """Let go of what it has."""
+
 
 CEILING_AHEAD = 1 << 16
 """How many indexes the ceiling is raised above what is needed, so that small chunks do not sync it each time."""
 
 
-_T = TypeVar("_T")
 _told: set[str] = set()
 
 
@@ -61,13 +70,6 @@ def _explained(where: str) -> Iterator[None]:
         raise errors.BadFormat(f"cannot read {where}: {problem}; it was not touched") from None
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as problem:
         raise errors.Corrupt(f"cannot read {where}: its options are not options ({problem})") from None
-
-
-class Closable(Protocol):
-    """What goes with an opening."""
-
-    def close(self) -> None:
-        """Let go of what it has."""
 
 
 class _AtHand:
@@ -529,7 +531,7 @@ class Directory:
         ends = ".checkpoint"
         there = files.names_in(self.consumers) if there is None else there
         names = (name.removesuffix(ends) for name in there if name.endswith(ends))
-        return sorted(name for name in names if CONSUMER_NAME.fullmatch(name))  # whatever else lies there is no name
+        return sorted(name for name in names if is_consumer_name(name))  # whatever else lies there is no name
 
     def checkpoint(self, name: str, *, writable: bool = False) -> _native.Checkpoint:
         """The checkpoint of that consumer name, to look at."""

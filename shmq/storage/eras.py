@@ -8,14 +8,14 @@ fenced, and who has its receipt.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-from shmq import _native, errors, later
+from shmq import _native, errors
+from shmq.hints import TYPE_CHECKING, NamedTuple
 from shmq.options import ERA, PART
 from shmq.storage import small_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any
 
     from shmq.options import Durability
     from shmq.storage.directory import Directory
@@ -133,7 +133,4 @@ def _loaded(changed: bytes) -> dict[str, Any]:
 
 
 def _dumped(stored: dict[str, Any]) -> bytes:
-    later.ready("json")
-    import json  # noqa: PLC0415
-
-    return json.dumps(stored, separators=(",", ":")).encode() if stored else b""
+    return small_json.dumps(stored) if stored else b""

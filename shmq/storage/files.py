@@ -12,11 +12,10 @@ import contextlib
 import errno
 import fcntl
 import os
-import re
 import stat
-from typing import TYPE_CHECKING
 
-from shmq import _native, errors, user_group
+from shmq import _native, errors, later, user_group
+from shmq.hints import TYPE_CHECKING
 from shmq.storage import blocks, shm, sync
 
 if TYPE_CHECKING:
@@ -553,6 +552,9 @@ def filesystem_type(path: str, mounts: str | None = None) -> str:
         before, _, after = line.partition(" - ")
         mount = before.split(" ", 5)[4]
         if "\\" in mount:
+            later.ready("re")
+            import re  # noqa: PLC0415  # of what lies below a folder with a strange name
+
             mount = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), mount)
         inside = real == mount or real.startswith(mount.rstrip("/") + "/")
         if inside and len(mount) >= len(best):

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import TYPE_CHECKING
 
 from shmq import _native, errors
+from shmq.hints import TYPE_CHECKING
 from shmq.storage import boots, departures, files, pins, sources
 from shmq.storage import ring as rings
 from shmq.storage.paths import CONSUMERS

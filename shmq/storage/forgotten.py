@@ -12,9 +12,9 @@ import bisect
 import contextlib
 import struct
 import time
-from typing import TYPE_CHECKING, NamedTuple
 
 from shmq import errors
+from shmq.hints import TYPE_CHECKING, NamedTuple
 from shmq.storage import records
 from shmq.storage.paths import FORWARDED, FORWARDED_NEW
 

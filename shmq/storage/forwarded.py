@@ -8,9 +8,8 @@ is open is a dead one's, which is padded before it is passed, or belongs to anot
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from shmq import _native, errors
+from shmq.hints import TYPE_CHECKING
 from shmq.storage import dedup, forgotten
 
 if TYPE_CHECKING:

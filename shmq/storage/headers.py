@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import mmap
 import os
-from typing import TYPE_CHECKING, NamedTuple
 
 from shmq import _native, errors
 from shmq._native.layout import chunk_header
+from shmq.hints import TYPE_CHECKING, NamedTuple
 from shmq.storage import new_chunks, spares
 from shmq.storage.paths import CHUNKS
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from typing import TYPE_CHECKING, NamedTuple
 
 from shmq import _native, errors, log
+from shmq.hints import TYPE_CHECKING, NamedTuple
 from shmq.storage.paths import chunk_name
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ forgotten.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
 
 from shmq import errors
+from shmq.hints import TYPE_CHECKING
 from shmq.storage import staging
 from shmq.storage.paths import LEDGER, LEDGER_NEW
 from shmq.storage.records import PRODUCERS, Adopted, Handed, Manifest, read_record, replace_record

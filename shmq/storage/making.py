@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from typing import TYPE_CHECKING
 
-from shmq import _native, errors, later, user_group
-from shmq.storage import boots, files, shm, sync
+from shmq import _native, errors, user_group
+from shmq.hints import TYPE_CHECKING
+from shmq.storage import boots, files, shm, small_json, sync
 from shmq.storage.admin import admin_lock
 from shmq.storage.directory import CEILING_AHEAD
 from shmq.storage.paths import (
@@ -188,10 +188,7 @@ def _make_queue(directory: int, path: str, options: Options) -> None:
         flags=0,
         boot_id=boots.boot_id(),
     )
-    later.ready("json")
-    import json  # noqa: PLC0415
-
-    stored = json.dumps(options.to_json(), separators=(",", ":")).encode()
+    stored = small_json.dumps(options.to_json())
     content = _native.format_queue(queue_id, time.time_ns(), stored) + _native.format_journal(journal)
     sync.directory(directory, "home")  # with the queue's own name, everything that belongs to it is there
     # Of an anonymous one nobody writes the watermark. A second journal slot is written where there is no room, too.

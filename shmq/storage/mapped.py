@@ -8,9 +8,9 @@ A queue that wants one more when it is used up takes it from the one that keeps 
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING
 
 from shmq import _native, locks
+from shmq.hints import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from shmq._native import Chunk

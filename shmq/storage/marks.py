@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import TYPE_CHECKING
 
 from shmq import _native, errors
+from shmq.hints import TYPE_CHECKING
 from shmq.storage import files
 from shmq.storage.paths import MARKS
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import TYPE_CHECKING
 
 from shmq import _native, errors
+from shmq.hints import TYPE_CHECKING
 from shmq.storage import departures, files, floors, pins, ring, subscriptions, sync
 from shmq.storage.paths import CONSUMERS, check_consumer_name
 

@@ -6,9 +6,9 @@ import contextlib
 import errno
 import os
 import time
-from typing import TYPE_CHECKING
 
 from shmq import _native, errors
+from shmq.hints import TYPE_CHECKING
 from shmq.options import CHUNK_MIN, FIRST_CHUNK, SMALLEST_CHUNK
 from shmq.storage import blocks, files, spares, volatile, warm
 from shmq.storage.paths import CHUNKS, chunk_name

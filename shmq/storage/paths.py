@@ -18,8 +18,6 @@ What the files and folders of a queue are called.
 
 from __future__ import annotations
 
-import re
-
 from shmq import given
 
 QUEUE, CONTROL, ADMIN, CHUNKS, CONSUMERS = "queue.shmq", "control.shmq", "admin.lock", "chunks", "consumers"
@@ -29,10 +27,11 @@ DEDUP, DEDUP_NEW = "dedup.shmq", "dedup.new"
 FORWARDED, FORWARDED_NEW = "forwarded.shmq", "forwarded.new"
 UPSTREAM, UPSTREAM_NEW = "upstream.shmq", "upstream.new"
 MARKS = "marks.shmq"
-_CHUNK_NAME = re.compile(r"([0-9a-f]{16})-([0-9a-f]{8})\.chunk")
+_HEX = frozenset("0123456789abcdef")
+_BASE_DIGITS, _SEQUENCE_DIGITS = 16, 8
 FOLLOWERS = "replica."
 """What the names begin with that hold back what followers lack."""
-CONSUMER_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}")
+_CONSUMER_NAME_LENGTH = 64
 
 
 def chunk_name(base: int, sequence: int) -> str:
@@ -42,8 +41,15 @@ def chunk_name(base: int, sequence: int) -> str:
 
 def parse_chunk_name(name: str) -> tuple[int, int] | None:
     """(sequence, base) of a chunk by its file's name; None when it is no chunk's."""
-    match = _CHUNK_NAME.fullmatch(name)
-    return (int(match[2], 16), int(match[1], 16)) if match else None
+    base, _, rest = name.partition("-")
+    sequence, _, ending = rest.partition(".")
+    is_one = (len(base), len(sequence), ending) == (_BASE_DIGITS, _SEQUENCE_DIGITS, "chunk")
+    return (int(sequence, 16), int(base, 16)) if is_one and _HEX.issuperset(base + sequence) else None
+
+
+def is_consumer_name(name: str) -> bool:
+    """Whether a consumer may be called so."""
+    return given.is_name(name, _CONSUMER_NAME_LENGTH)
 
 
 def check_consumer_name(name: str) -> str:
@@ -53,6 +59,6 @@ def check_consumer_name(name: str) -> str:
     Raises:
         TypeError, ValueError: it is not 1 to 64 of A-Z a-z 0-9 _ . - or begins with a dot.
     """
-    if not CONSUMER_NAME.fullmatch(given.text("name", name, "a str, the name of a consumer,")):
+    if not is_consumer_name(given.text("name", name, "a str, the name of a consumer,")):
         raise ValueError(f"{name!r} is not a consumer name: 1 to 64 of A-Z a-z 0-9 _ . - and no dot in front")
     return name

@@ -17,9 +17,9 @@ import contextlib
 import errno
 import os
 import struct
-from typing import TYPE_CHECKING
 
 from shmq import _native, errors
+from shmq.hints import TYPE_CHECKING
 from shmq.storage import files, sync
 from shmq.storage.paths import CONSUMERS, FOLLOWERS, check_consumer_name
 

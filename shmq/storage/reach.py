@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import TYPE_CHECKING, NamedTuple
 
 from shmq import _native, errors
 from shmq._native import layout
+from shmq.hints import TYPE_CHECKING, NamedTuple
 from shmq.storage import watermark
 from shmq.storage.paths import CONTROL
 

@@ -5,21 +5,20 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import re
 import struct
 import time
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from shmq import _native, errors, later
+from shmq.hints import TYPE_CHECKING, NamedTuple
 from shmq.storage import boots, files, sync
 from shmq.storage.paths import DEDUP, FORWARDED, LEDGER, UPSTREAM
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
     from shmq.storage.directory import Directory
 
-FILE_NAME = re.compile(r"(?:[0-9a-f]{10}/)?[0-9a-f]{8}\.chunk")
 _HEAD = struct.Struct("<8sII")  # magic, bytes of the body, CRC-32C of the body
 HEAD_BYTES = _HEAD.size
 _MAGIC = b"shmqadpt"
@@ -104,6 +103,9 @@ def with_head(body: bytes) -> bytes:
 @functools.cache
 def _kinds() -> dict[str, Any]:
     """What each of the small files holds. Their checksum is right also where somebody means ill."""
+    later.ready("typing")
+    from typing import Annotated  # noqa: PLC0415
+
     later.ready("msgspec")
     import msgspec  # noqa: PLC0415
 

@@ -10,9 +10,9 @@ import contextlib
 import dataclasses
 import itertools
 import os
-from typing import TYPE_CHECKING, NamedTuple
 
 from shmq import _native, errors
+from shmq.hints import TYPE_CHECKING, NamedTuple
 from shmq.storage import directory, files, headers, new_chunks, reach, verify
 from shmq.storage.cleaning import Written, clean
 from shmq.storage.copying import TRIES, copy_consumers, copy_dedup, copy_ledger, held_back

@@ -11,14 +11,15 @@ import contextlib
 import mmap
 import os
 import struct
-from typing import TYPE_CHECKING, Any
 
-from shmq import _native, errors, later
+from shmq import _native, errors
+from shmq.hints import TYPE_CHECKING
 from shmq.storage import boots, files, small_json, sources, sync
 from shmq.storage.paths import CONSUMERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from shmq.storage.directory import Directory
 
@@ -30,12 +31,9 @@ ENDINGS = (".ring", ".group", sources.ENDING)
 
 def make(home: Directory, name: str, options: dict[str, Any], window: int) -> None:
     """Make both files of a new group; what a killed creation has left is made anew."""
-    later.ready("json")
-    import json  # noqa: PLC0415  # only who makes a group pays for it
-
     where = f"{home.path}/{CONSUMERS}"
     remove(home, name)
-    stored = json.dumps(options, separators=(",", ":"), sort_keys=True).encode()
+    stored = small_json.dumps(options, sort_keys=True)
     header = _GROUP.pack(_GROUP_MAGIC, home.queue_id, len(stored), _native.crc32c(stored))
     files.make_file(home.consumers, f"{name}.group", header + stored, where, synced_as="group")
     buckets = _native.RING_BUCKETS if options.get("ordered_by") else 0

@@ -1,13 +1,14 @@
 """Where the volatile queues of a user, or of a group of users, are: in shared memory."""
 
 import os
-import re
 
 ROOT = "/dev/shm"  # noqa: S108  # ours below it is checked
 ANONYMOUS = "anonymous."
 """What their names begin with."""
 REMEDY = "; /dev/shm is full: take messages, or make it larger (docker run --shm-size=2g, or mount -o remount,size=2g)"
-_OF_GROUP = re.compile(rf"{ROOT}/shmq-g([0-9]{{1,10}})")
+_OF_GROUP = f"{ROOT}/shmq-g"
+_DIGITS = frozenset("0123456789")
+_DIGITS_MAX = 10
 
 
 def base(group: int | None = None) -> str:
@@ -17,8 +18,9 @@ def base(group: int | None = None) -> str:
 
 def group_of(base: str) -> int | None:
     """Whose directory that is: a group's number, or None for this user's or for none."""
-    match = _OF_GROUP.fullmatch(base)
-    return int(match[1]) if match else None
+    number = base.removeprefix(_OF_GROUP)
+    is_one = number != base and 0 < len(number) <= _DIGITS_MAX and _DIGITS.issuperset(number)
+    return int(number) if is_one else None
 
 
 def is_anonymous(path: str) -> bool:
@@ -28,4 +30,4 @@ def is_anonymous(path: str) -> bool:
 
 def is_inside(path: str) -> bool:
     """Whether that path is in the home of a volatile queue."""
-    return path.startswith(ROOT) and (path.startswith(f"{base()}/") or _OF_GROUP.match(path) is not None)
+    return path.startswith(ROOT) and path.startswith((f"{base()}/", *(f"{_OF_GROUP}{digit}" for digit in _DIGITS)))

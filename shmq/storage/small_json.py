@@ -1,18 +1,20 @@
 """
-JSON as it stands in the files of a queue, read without the module that reads all of JSON: to import that takes longer
-than to open a queue.
+JSON as it stands in the files of a queue, read and written without the module that is for all of JSON: to import that
+takes longer than to open a queue.
 
-What is written there is plain: no space, no escapes in strings, no exponents. Whatever is not, that module reads or
-refuses.
+What is written there is plain: no space, no escapes in strings, no exponents. Whatever is not, that module reads,
+writes or refuses.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 from shmq import later
+from shmq.hints import TYPE_CHECKING
 
-_WORDS = {"null": None, "true": True, "false": False}
+if TYPE_CHECKING:
+    from typing import Any
+
+_WORDS: dict[str, bool | None] = {"null": None, "true": True, "false": False}
 _DEEPEST = 20
 
 
@@ -38,6 +40,40 @@ def loads(stored: bytes) -> Any:
     import json  # noqa: PLC0415  # hardly ever
 
     return json.loads(stored)
+
+
+def dumps(value: Any, *, sort_keys: bool = False) -> bytes:
+    """What `json.dumps` makes of it, without spaces."""
+    try:
+        return _text(value, 0, sort_keys=sort_keys).encode("ascii")
+    except _NotPlain:
+        pass
+    later.ready("json")
+    import json  # noqa: PLC0415  # hardly ever
+
+    return json.dumps(value, separators=(",", ":"), sort_keys=sort_keys).encode()
+
+
+def _text(value: Any, depth: int, *, sort_keys: bool) -> str:
+    kind = type(value)
+    if kind is dict and depth < _DEEPEST and set(map(type, value)) <= {str}:
+        names = sorted(value) if sort_keys else value
+        parts = [f"{_quoted(name)}:{_text(value[name], depth + 1, sort_keys=sort_keys)}" for name in names]
+        return f"{{{','.join(parts)}}}"
+    if kind is str:
+        return _quoted(value)
+    if kind is int or (kind is float and value - value == 0):  # of nothing infinite, and of no nan
+        return repr(value)
+    for word, meaning in _WORDS.items():
+        if value is meaning:
+            return word
+    raise _NotPlain
+
+
+def _quoted(text: str) -> str:
+    if not text.isascii() or not text.isprintable() or '"' in text or "\\" in text:
+        raise _NotPlain
+    return f'"{text}"'
 
 
 def _value(text: str, at: int, depth: int) -> tuple[Any, int]:

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import TYPE_CHECKING, NamedTuple
 
+from shmq.hints import TYPE_CHECKING, NamedTuple
 from shmq.storage import files, records
 from shmq.storage.paths import CONSUMERS
 

@@ -13,10 +13,10 @@ import itertools
 import os
 import struct
 import time
-from typing import TYPE_CHECKING
 
 from shmq import _native, errors, later, log
 from shmq._native.layout import chunk_header
+from shmq.hints import TYPE_CHECKING
 from shmq.storage import floors, laggards, new_chunks, pins, spares, warm
 from shmq.storage.paths import CHUNKS, chunk_name
 

@@ -14,15 +14,16 @@ import errno
 import fcntl
 import os
 import struct
-from typing import TYPE_CHECKING, NamedTuple, Self
 
 from shmq import _native, errors
 from shmq._native import layout
+from shmq.hints import TYPE_CHECKING, NamedTuple
 from shmq.storage import blocks, files
 
 if TYPE_CHECKING:
     import mmap
     from collections.abc import Iterable, Mapping
+    from typing import Self
 
     Key = tuple[int, int, bool]
     """A mapping's file, by device and inode, and whether it may be written through it."""

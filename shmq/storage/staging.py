@@ -27,21 +27,23 @@ import os
 import re
 import struct
 import time
-from typing import TYPE_CHECKING, Self
 
 from shmq import _native, errors
 from shmq._native import layout
 from shmq.closable import Closable
+from shmq.hints import TYPE_CHECKING
 from shmq.options import SMALLEST_CHUNK
 from shmq.storage import boots, files, new_chunks, spares, sync
 from shmq.storage.paths import CHUNKS, STAGING, chunk_name
-from shmq.storage.records import FILE_NAME, HEAD_BYTES, Handed, Manifest, read_record, with_head, write_record
+from shmq.storage.records import HEAD_BYTES, Handed, Manifest, read_record, with_head, write_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Self
 
     from shmq.storage.directory import Directory
 
+_FILE_NAME = re.compile(r"(?:[0-9a-f]{10}/)?[0-9a-f]{8}\.chunk")
 _SET_NAME = re.compile(r"[0-9a-f]{10}")
 _LOCK, _HANDED, _MANIFEST, _PLACED = "lock", "handed", "manifest", "placed"
 _PLACE = struct.Struct(">BBQBQB")  # an array of two numbers, as wide as they get, and of what is written last
@@ -54,7 +56,7 @@ _LOOKS = 100
 def _are_chunks(listed: Manifest | Handed) -> bool:
     """Whether its lists speak of the same chunks, by names that such have."""
     lengths = {len(each) for each in (listed.files, listed.chunk_ids, listed.counts, listed.sizes)}
-    return len(lengths) == 1 and all(map(FILE_NAME.fullmatch, listed.files))
+    return len(lengths) == 1 and all(map(_FILE_NAME.fullmatch, listed.files))
 
 
 class Set(Closable):
@@ -358,7 +360,7 @@ def check_file(name: str) -> str:
     Raises:
         Corrupt: a manifest names something else.
     """
-    if not isinstance(name, str) or not FILE_NAME.fullmatch(name):
+    if not isinstance(name, str) or not _FILE_NAME.fullmatch(name):
         raise errors.Corrupt(f"a manifest names {name!r}, and no staged chunk is called so")
     return name
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, NamedTuple
 
 from shmq import _native
+from shmq.hints import TYPE_CHECKING, NamedTuple
 from shmq.storage import spares
 from shmq.storage.paths import CHUNKS
 

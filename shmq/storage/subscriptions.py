@@ -10,14 +10,16 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
-from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shmq import _native, errors, later
+from shmq import _native, errors
 from shmq.filter import Filter
+from shmq.hints import TYPE_CHECKING, NamedTuple
 from shmq.storage import files, small_json, sync
 from shmq.storage.paths import CONSUMERS
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from shmq.storage.directory import Directory
 
 _FILE = struct.Struct("<Q16sII")  # layout.h, struct subscription_file
@@ -65,16 +67,13 @@ def make(home: Directory, name: str, subscription: Subscription) -> None:
 
 
 def _dumps(subscription: Subscription) -> bytes:
-    later.ready("json")
-    import json  # noqa: PLC0415  # only who makes one pays for it
-
     parts = {
         "filter": subscription.filter and subscription.filter.stored(),
         "ephemeral": subscription.ephemeral or None,
         "expires": subscription.expires,
     }
     said = {name: part for name, part in parts.items() if part is not None}
-    return json.dumps(said, separators=(",", ":"), sort_keys=True).encode()
+    return small_json.dumps(said, sort_keys=True)
 
 
 def remove(home: Directory, name: str) -> None:

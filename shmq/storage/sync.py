@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import TYPE_CHECKING
+
+from shmq.hints import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import mmap

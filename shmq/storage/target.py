@@ -11,14 +11,15 @@ import contextlib
 import os
 import shutil
 import time
-from typing import TYPE_CHECKING, Self
 
-from shmq import _native, errors, later, user_group
-from shmq.storage import eras, files, verify
+from shmq import _native, errors, user_group
+from shmq.hints import TYPE_CHECKING
+from shmq.storage import eras, files, small_json, verify
 from shmq.storage.paths import CHUNKS, CONSUMERS, CONTROL, QUEUE, chunk_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Self
 
     from shmq.storage.directory import Directory
 
@@ -123,10 +124,7 @@ class Target:
             dropped=self._dropped,
             changed=eras.with_part(self._home.journal.changed, None),
         )
-        later.ready("json")
-        import json  # noqa: PLC0415
-
-        stored = json.dumps(self._home.options.to_json(), separators=(",", ":")).encode()
+        stored = small_json.dumps(self._home.options.to_json())
         content = _native.format_queue(self.queue_id, time.time_ns(), stored) + _native.format_journal(journal)
         self.write(self.fd, QUEUE, content.ljust(_native.QUEUE_BYTES, b"\0"))
         for fd in self._fds:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
-from typing import TYPE_CHECKING, NamedTuple
 
 from shmq import _native, errors
+from shmq.hints import TYPE_CHECKING, NamedTuple
 from shmq.storage import dedup, headers, ledger, pins, reach, ring, sources, staging, subscriptions, watermark
 from shmq.storage.chain import break_in
 from shmq.storage.paths import ADMIN, CHUNKS, CONSUMERS, CONTROL, DEDUP, LEDGER, QUEUE, STAGING, chunk_name

@@ -15,25 +15,25 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import re
 import stat
 import time
 import weakref
-from typing import TYPE_CHECKING, Any
 
-from shmq import _native, errors, user_group
+from shmq import _native, errors, given, user_group
+from shmq.hints import TYPE_CHECKING
 from shmq.options import Options
 from shmq.storage import files, shm, spares
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Any
 
 PREFIX = "shm:"
 FIRST_CHUNK = 256 << 10
 """Chunks grow from here: shared memory is often small. Those of anonymous queues begin as small as a chunk can be."""
 SHARE = 8
 """A chunk takes up to this part of what is free, if its message allows."""
-_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}")
+_NAME_LENGTH = 200
 _USERS, _QUEUE = ".users", ".queue"
 QUEUE_FILE = "queue.shmq"
 _TO, _FOR = "to", "for"
@@ -100,7 +100,7 @@ def home_of(place: str) -> str:
         ValueError: it is no name.
     """
     group, colon, name = place.removeprefix(PREFIX).rpartition(":")
-    if not _NAME.fullmatch(name) or (colon and not group.isdecimal()):
+    if not given.is_name(name, _NAME_LENGTH) or (colon and not group.isdecimal()):
         raise ValueError(
             f"{place!r} names no volatile queue: shm: and 1 to 200 of A-Z a-z 0-9 _ . - , no dot in front; or "
             "shm:GROUP: and such a name"

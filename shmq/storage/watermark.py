@@ -7,9 +7,8 @@ the newest is on the disk, so that a power cut can tear one of them and never bo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from shmq import _native
+from shmq.hints import TYPE_CHECKING
 from shmq.storage import sync
 from shmq.storage.paths import QUEUE
 

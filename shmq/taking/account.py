@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import TYPE_CHECKING, Any
 
 from shmq import _native, errors, given, later
+from shmq.hints import TYPE_CHECKING
 from shmq.storage import ring as rings
 from shmq.storage import sources
 
 if TYPE_CHECKING:
     import weakref
     from collections.abc import Callable, Iterable
+    from typing import Any
 
     from shmq._native import Message
     from shmq.durability import Syncer

@@ -9,14 +9,15 @@ the member's; a thread in the background does it where whoever found such messag
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
 
 from shmq import _native, errors, given, locks, log
+from shmq.hints import TYPE_CHECKING
 from shmq.taking.dead import Move, Moving, why
 from shmq.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from typing import Any
 
     from shmq._native import Message
     from shmq.session import Session

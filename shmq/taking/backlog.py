@@ -11,9 +11,9 @@ from __future__ import annotations
 import bisect
 import contextlib
 import time
-from typing import TYPE_CHECKING, NamedTuple
 
 from shmq import _native, errors, locks
+from shmq.hints import TYPE_CHECKING, NamedTuple
 from shmq.storage import space
 from shmq.storage.chain import Chain
 

@@ -11,13 +11,12 @@ import collections
 import contextlib
 import os
 import warnings
-from typing import TYPE_CHECKING, Any, Never, NoReturn
 
 from shmq import _native, codec, ending, errors, given, habits, later, locks
 from shmq._native import LENGTH_BITS, LENGTH_MASK
 from shmq.alarm import Awaited
-from shmq.codec import T
 from shmq.deadlines import deadline_of
+from shmq.hints import TYPE_CHECKING, T
 from shmq.loan import Loan
 from shmq.message import Message, no_message, of_record
 from shmq.patience import Patience
@@ -33,6 +32,7 @@ from shmq.where import says_where
 if TYPE_CHECKING:
     import datetime
     from collections.abc import Callable, Sequence
+    from typing import Any, Never, NoReturn
 
     from shmq.filter import Filter
     from shmq.session import Session

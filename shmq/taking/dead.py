@@ -18,10 +18,10 @@ import os
 import sys
 import time
 import warnings
-from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shmq import errors, later
 from shmq.deadlines import deadline_of
+from shmq.hints import TYPE_CHECKING, NamedTuple
 from shmq.options import Durability, Options, Retention
 from shmq.putting.producer import Producer
 from shmq.reading.reader import Reader
@@ -33,6 +33,7 @@ from shmq.taking import group_options
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
+    from typing import Any
 
     from shmq.durability import Syncer
     from shmq.message import Message

@@ -14,30 +14,30 @@ from __future__ import annotations
 import functools
 import os
 import weakref
-from typing import TYPE_CHECKING, Any, Protocol
 
 from shmq import _native, errors, given
 from shmq.deadlines import deadline_of
+from shmq.hints import TYPE_CHECKING
 from shmq.putting.producer import Producer
 from shmq.storage import dedup, sources, volatile
 from shmq.taking import account as accounts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Self
+    from typing import Any, Protocol, Self
 
     from shmq._native import Message
     from shmq.storage.forwarded import Copies
     from shmq.taking.account import Account
 
+    class _Queue(Protocol):
+        """One that is open here."""
+
+        def _shared_producer(self) -> Producer[Any]: ...
+
+
 _AGAIN_NS = 1_000_000_000
 """When a message comes again whose outputs found no room."""
-
-
-class _Queue(Protocol):
-    """One that is open here."""
-
-    def _shared_producer(self) -> Producer[Any]: ...
 
 
 class _Output:

@@ -16,14 +16,13 @@ import sys
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING, Any, Never, NoReturn
 
 from shmq import _native, ending, errors, habits, later, locks
 from shmq import given as _given
 from shmq._native import Message
 from shmq.alarm import Awaited
-from shmq.codec import T
 from shmq.deadlines import deadline_of, sooner
+from shmq.hints import TYPE_CHECKING, T
 from shmq.loan import Loan
 from shmq.message import no_message
 from shmq.patience import Patience
@@ -43,6 +42,7 @@ from shmq.where import says_where
 if TYPE_CHECKING:
     import datetime
     from collections.abc import Callable, Iterator, Sequence
+    from typing import Any, Never, NoReturn
 
     from shmq.filter import Filter
     from shmq.session import Session

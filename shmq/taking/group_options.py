@@ -6,9 +6,8 @@ They are kept beside its ring (storage/ring.py) and stay as they are; each membe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from shmq import _native, given
+from shmq.hints import TYPE_CHECKING
 from shmq.storage import pins
 from shmq.storage import ring as rings
 from shmq.storage.subscriptions import EVERYTHING
@@ -16,6 +15,7 @@ from shmq.taking import names
 
 if TYPE_CHECKING:
     import datetime
+    from typing import Any
 
     from shmq.reading.access import Access
     from shmq.session import Session

@@ -8,14 +8,16 @@ which waits for what is before it, or by `retire`, which counts what was lost.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
 
 from shmq import _native, errors
+from shmq.hints import TYPE_CHECKING
 from shmq.reading.walk import Walk
 from shmq.storage import ring as rings
 from shmq.storage import space, warm
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from shmq.taking.account import Account
 
 

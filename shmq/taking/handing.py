@@ -12,14 +12,15 @@ import collections
 import contextlib
 import os
 import time
-from typing import TYPE_CHECKING, Any
 
 from shmq import _native, errors, log
+from shmq.hints import TYPE_CHECKING
 from shmq.message import payloads_of
 from shmq.taking.dead import Move
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from shmq._native import Message
     from shmq.reading.access import Access

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
-
 from shmq import _native, errors
+from shmq.hints import TYPE_CHECKING, NamedTuple
 from shmq.storage import ring as rings
 from shmq.storage.paths import CONSUMERS
 from shmq.storage.subscriptions import EVERYTHING, Subscription
@@ -13,6 +12,7 @@ from shmq.taking.dead import check_paths
 
 if TYPE_CHECKING:
     import datetime
+    from typing import Any
 
     from shmq.session import Session
     from shmq.storage.directory import Directory

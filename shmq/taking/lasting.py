@@ -13,10 +13,10 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from typing import TYPE_CHECKING
 
 from shmq import _native, errors, later, log
 from shmq._native.layout import snapshot as layout
+from shmq.hints import TYPE_CHECKING
 from shmq.session import Session
 from shmq.storage import acks, forgotten, sources, space, volatile
 from shmq.storage.chain import Chain

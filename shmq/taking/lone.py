@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import TYPE_CHECKING
 
 from shmq import errors
-from shmq.codec import T
+from shmq.hints import TYPE_CHECKING, T
 from shmq.taking import names
 from shmq.taking.group import GroupConsumer
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from typing import TYPE_CHECKING
 
 from shmq import _native, errors, given
+from shmq.hints import TYPE_CHECKING
 from shmq.storage import departures, files, pins, space, subscriptions, sync
 from shmq.storage import names as stored
 from shmq.storage.paths import CONSUMERS, check_consumer_name

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
 
 from shmq import errors, given
 from shmq import filter as filters
+from shmq.hints import TYPE_CHECKING
 from shmq.storage import subscriptions
 from shmq.storage.subscriptions import Subscription
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from shmq import _native
     from shmq.storage.directory import Directory
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, TypeVar
 
 from shmq import _native, given
 from shmq.deadlines import deadline_of, sooner
+from shmq.hints import TYPE_CHECKING
 from shmq.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from typing import TypeVar
 
     from shmq.membership import Membership
     from shmq.taking.consumer import Consumer
     from shmq.taking.group import GroupConsumer
 
-_Any = TypeVar("_Any", "Consumer", "GroupConsumer", "Consumer | GroupConsumer")
+    _Any = TypeVar("_Any", "Consumer", "GroupConsumer", "Consumer | GroupConsumer")
+
 _PAUSE = 0.002
 """How often to look where the kernel has no futex_waitv (before Linux 5.16, and in some sandboxes)."""
 

@@ -313,32 +313,59 @@ def test_a_queue_crosses_to_processes_that_are_not_forks(queue, path, method, tm
     assert done.stdout == "b'from the child' 0\n", done.stderr
 
 
+HEAVY = {
+    "asyncio",
+    "dataclasses",
+    "datetime",
+    "enum",
+    "importlib.metadata",
+    "inspect",
+    "json",
+    "logging",
+    "msgspec",
+    "multiprocessing",
+    "numpy",
+    "pickle",
+    "posix_ipc",
+    "pyarrow",
+    "re",
+    "secrets",
+    "shmq.brought",
+    "shmq.storage.dedup",
+    "shmq.storage.ledger",
+    "shmq.storage.staging",
+    "shmq.taking.dead",
+    "shmq.taking.group",
+    "shutil",
+    "signal",
+    "ssl",
+    "subprocess",
+    "tempfile",
+    "traceback",
+    "typing",
+}
+"""What only some users need, and takes a while."""
+
+
+def imported_by(code):
+    measured = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE")}
+    return set(run_python(f"import sys\n{code}\nprint(*sorted(sys.modules))", env=measured).split())
+
+
 def test_importing_shmq_imports_nothing_heavy():
     """What only some users need is imported when it is used: see sys.modules of a fresh interpreter."""
-    code = "import sys, shmq; print(*sorted(sys.modules))"
-    heavy = {
-        "msgspec",
-        "numpy",
-        "asyncio",
-        "pyarrow",
-        "posix_ipc",
-        "multiprocessing",
-        "pickle",
-        "ssl",
-        "secrets",
-        "shutil",
-        "dataclasses",
-        "inspect",
-        "traceback",
-        "datetime",
-        "shmq.storage.dedup",
-        "shmq.storage.ledger",
-        "shmq.storage.staging",
-        "shmq.taking.dead",
-        "shmq.taking.group",
-    }
-    measured = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE")}
-    assert heavy.isdisjoint(run_python(code, env=measured).split())
+    assert HEAVY & imported_by("import shmq") == HEAVY & imported_by("")
+
+
+def test_putting_and_taking_for_the_first_time_imports_nothing_heavy(path):
+    """What the import does without, the first message does not bring after all."""
+    code = (
+        f"import shmq\nfor name in 'ab':\n    with shmq.open({str(path)!r}) as queue:\n"
+        "        queue.put(b'x'); queue.put_many([b'y', b'z'], keys=[b'k', b'l'])\n"
+        "        with queue.consumer(name) as consumer: assert consumer.take() == b'x'\n"
+        "        with queue.reader() as reader: assert len(queue) and next(reader).payload == b'x'"
+    )
+    assert HEAVY & imported_by(code) == HEAVY & imported_by("")
 
 
 def test_elsewhere_shmq_says_that_it_is_for_linux():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gc
 import json
+import math
 import os
 import re
 import struct
@@ -886,6 +887,24 @@ def read_by(loads, stored):
         return repr(loads(stored))
     except (ValueError, RecursionError):
         return None
+
+
+@hypothesis.given(VALUES | st.just(math.inf) | st.just({"a": math.nan}) | st.just({1: 2}), st.booleans())
+def test_small_json_is_what_json_writes_also_where_it_is_not_plain(value, in_order):
+    written = json.dumps(value, separators=(",", ":"), sort_keys=in_order).encode()
+    assert small_json.dumps(value, sort_keys=in_order) == written
+
+
+def test_making_a_queue_and_a_group_imports_nothing_that_writes_all_of_json(path):
+    """To import it took longer than to make both."""
+    makes = f"""if 1:
+        import sys, shmq
+        with shmq.open({str(path)!r}, durability="sync", codec="text", ttl=1.5) as queue:
+            queue.consumer("g", group=True).close()
+        print("json" in sys.modules)
+    """
+    done = subprocess.run([sys.executable, "-c", makes], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
 
 
 def test_a_small_json_of_braces_alone_is_no_options():

@@ -6,10 +6,10 @@ import contextlib
 import fcntl
 import os
 import struct
-from typing import TYPE_CHECKING
 
 from shmq import _native, errors
 from shmq._native import layout
+from shmq.hints import TYPE_CHECKING
 from shmq.storage import boots, dedup, eras, files, ledger, records, staging, sync, watermark
 from shmq.storage.paths import CHUNKS, CONTROL, LEDGER_NEW, STAGING, chunk_name
 from shmq.storage.recover.asides import Aside

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import re
-from typing import TYPE_CHECKING
 
 from shmq import _native, errors
+from shmq.hints import TYPE_CHECKING
 from shmq.storage import files, sync
 from shmq.storage.paths import ASIDE, CHUNKS
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
-from typing import TYPE_CHECKING
 
 from shmq import _native, errors
 from shmq._native.layout import CHECKPOINT_EXCLUSIVE, checkpoint
+from shmq.hints import TYPE_CHECKING
 from shmq.storage import boots, ring, sync
 from shmq.storage.paths import CONSUMERS
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from typing import TYPE_CHECKING, NamedTuple
 
 from shmq import _native, errors
 from shmq._native import layout
+from shmq.hints import TYPE_CHECKING, NamedTuple
 from shmq.storage import ledger, records, staging, watermark
 from shmq.storage.paths import CHUNKS, chunk_name
 from shmq.storage.recover.progress import Progress

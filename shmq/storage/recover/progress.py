@@ -6,9 +6,9 @@ import contextlib
 import dataclasses
 import os
 import time
-from typing import TYPE_CHECKING
 
 from shmq import errors, log
+from shmq.hints import TYPE_CHECKING
 from shmq.storage.paths import QUEUE
 
 if TYPE_CHECKING:
