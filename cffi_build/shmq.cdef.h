@@ -402,6 +402,7 @@ typedef struct {
 int shmq_snapshot_format(void *bytes, const shmq_snapshot *snapshot);
 int shmq_snapshot_check(const void *bytes, shmq_snapshot *snapshot);
 int shmq_disk_type(int fd, const char *path);
+bool shmq_in_memory(int fd);
 int shmq_rename_new(int directory, const char *old_name, const char *new_name);
 int shmq_is_there(int directory, const char *name);
 typedef struct {

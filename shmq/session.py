@@ -163,6 +163,8 @@ class Session(Closable):
                 self._find_codec(options)
                 making.create(self.path, options)
             self._open_existing()
+            if _native.in_memory(self.home.fd):  # of this machine, as whatever is mounted at /dev/shm
+                self.home.kind = "tmpfs"
             hold.settle()
             self.home.at_end, self.home.hold = hold.leave, hold
         except BaseException:

@@ -858,6 +858,8 @@ int shmq_snapshot_check(const void *bytes, shmq_snapshot *snapshot);
 /* Which file system that file is on, by its descriptor, or by its path where that is not NULL: 1 for ext2 to ext4, 2 for
  * xfs, on a disk of this machine; 0 for any other, and where the kernel does not say so by itself. */
 int shmq_disk_type(int fd, const char *path);
+/* Whether that file lies in memory (tmpfs), for whoever knows that it is on this machine. */
+bool shmq_in_memory(int fd);
 /* Give a file a new name that nobody has: OK, or EMPTY when that name is taken. */
 int shmq_rename_new(int directory, const char *old_name, const char *new_name);
 /* Whether anything has that name in a directory: OK or EMPTY. */

@@ -128,6 +128,7 @@ from shmq._native.layout import (
 from shmq._native.mapping import (
     disk_type,
     holder,
+    in_memory,
     is_there,
     keeps_locks,
     map_alone,

@@ -41,6 +41,11 @@ def disk_type(fd: int, path: str | None = None) -> str:
     return _DISKS[lib.shmq_disk_type(fd, ffi.NULL if path is None else os.fsencode(path))]
 
 
+def in_memory(fd: int) -> bool:
+    """Whether that file lies in memory (tmpfs), for whoever knows that it is on this machine."""
+    return bool(lib.shmq_in_memory(fd))
+
+
 _keeping: dict[tuple[int, int], bool] = {}
 """Of each file system, by device and identifier, whether what is mapped from its files keeps their locks."""
 

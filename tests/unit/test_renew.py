@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from test_files import spare
 
+import shmq
 from shmq import _native
 from shmq.storage import files, new_chunks, spares, warm
 
@@ -235,3 +236,21 @@ def test_what_waits_here_of_a_queue_is_told_newest_first(make):
     order = [entry.key for entry in warm._entries if entry.idle and entry.key[2] and entry.queue == home.queue_id]
     assert list(waiting) == order[::-1]
     assert warm.idle(b"another queue id") == {}
+
+
+# ---------------------------------------------------------------- in memory
+def test_found_a_volatile_queue_made_each_chunk_the_long_way(monkeypatch):
+    """It did not know what its file system was, so it asked each used file whether others share its blocks."""
+    monkeypatch.setattr("shmq.storage.volatile.FIRST_CHUNK", MIB)
+    with shmq.open(f"shm:test-renew-{os.getpid()}", chunk_bytes=64 * MIB) as queue, queue.consumer("c") as consumer:
+        assert queue._session.home.kind == "tmpfs"
+        go_round(queue, consumer, 60)
+        monkeypatch.setattr(spares, "_zero", lambda *_: pytest.fail("a used file was cleared the long way"))
+        go_round(queue, consumer, 60)
+
+
+def test_what_lies_in_memory_is_told_from_what_does_not():
+    for path, there in (("/dev/shm", True), ("/proc", False), ("/sys", False)):
+        with _native.Fd.of(os.open, path, os.O_RDONLY) as fd:
+            assert _native.in_memory(fd) == there
+    assert not _native.in_memory(-1)

@@ -24,6 +24,8 @@ int shmq_rename_new(int directory, const char *old_name, const char *new_name)
 
 int shmq_disk_type(int fd, const char *path) { return os->disk_type(fd, path); }
 
+bool shmq_in_memory(int fd) { return os->in_memory(fd); }
+
 int shmq_is_there(int directory, const char *name)
 {
     struct os_file found;

@@ -60,6 +60,8 @@ struct os_calls {
     /* Of a file by its descriptor, or by its path where that is not NULL: which of DISK_... its file system is, where the
      * kernel says so by itself; 0 for any other. */
     int (*disk_type)(int fd, const char *path);
+    /* Whether a file lies in memory by what its file system says, which some repeat from another machine. */
+    bool (*in_memory)(int fd);
     /* Call `each` with every name in that directory, as long as it wants more: 0 or -errno, and perhaps some of them. The
      * directory is opened anew for it: a descriptor has one place in it for all its users. */
     int (*list)(int directory, bool (*each)(void *context, const char *name), void *context);

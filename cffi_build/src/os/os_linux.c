@@ -201,6 +201,12 @@ static int disk_type(int fd, const char *path)
     return system.f_type == EXT4_SUPER_MAGIC ? DISK_EXT : system.f_type == XFS_SUPER_MAGIC ? DISK_XFS : 0;
 }
 
+static bool in_memory(int fd)
+{
+    struct statfs system;
+    return fstatfs(fd, &system) == 0 && system.f_type == TMPFS_MAGIC;
+}
+
 /* What the kernel answers, and no header of the C library says. */
 struct entry {
     uint64_t inode;
@@ -417,6 +423,7 @@ static const struct os_calls linux_calls = {
     .identify = identify,
     .open_same = open_same,
     .disk_type = disk_type,
+    .in_memory = in_memory,
     .yield = yield,
     .map_file = map_file,
     .unmap_file = unmap_file,
