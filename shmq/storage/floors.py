@@ -147,6 +147,8 @@ class Names:
         self._known: dict[str, tuple[int, Name]] = {}
         self.due_ns: int | None = None
         """When a name may go by itself, since boot: then it is worth another look."""
+        self.files: list[str] = []
+        """What the last look found in their folder."""
 
     def look(self, *, all_of_them: bool = False, locked: bool = False) -> None:
         """
@@ -156,10 +158,11 @@ class Names:
         """
         self.due_ns = None
         before, self._known = self._known, {}
-        there = set(files.names_in(self._home.consumers))
-        if departures.some_go(there):
+        self.files = files.names_in(self._home.consumers)
+        if departures.some_go(self.files):
             self.due_ns = departures.sweep(self._home, self._member.control, locked=locked)
-            there = set(files.names_in(self._home.consumers))
+            self.files = files.names_in(self._home.consumers)
+        there = set(self.files)
         for name in self._home.consumer_names(there):
             with contextlib.suppress(FileNotFoundError):  # dropped since
                 idle = pins.hold_name(name) in there and pins.holds(self._home, name) == pins.NOTHING

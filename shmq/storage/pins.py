@@ -107,17 +107,18 @@ def _in_use(home: Directory, file: str) -> bool:
         lock.free()
 
 
-def floor(home: Directory, dropped: int) -> int | None:
+def floor(home: Directory, dropped: int, there: list[str] | None = None) -> int | None:
     """
     The first index that must not be retired; None when nothing is held back. Under the administrative lock.
 
-    *dropped*: what lies before it is dropped for every name.
+    *dropped*: what lies before it is dropped for every name. *there*: what lies in the folder of names, for whoever
+    has listed it under that lock.
 
     For a follower, the chunk with the last message that it has stays until it has one behind that: it may not have the
     SEAL yet, without which it never learns what comes next.
     """
     places = []
-    for file in files.names_in(home.consumers):
+    for file in files.names_in(home.consumers) if there is None else there:
         name, ending = os.path.splitext(file)
         if ending == _PIN and _in_use(home, file):
             with contextlib.suppress(FileNotFoundError):

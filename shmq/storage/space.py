@@ -131,7 +131,8 @@ def _retire_and_reclaim(home: Directory, chain: Chain, control: _native.Control,
 def _retire(home: Directory, chain: Chain, control: _native.Control, *, purged: bool) -> None:
     kind = "acked" if purged else home.follow(control).retention.kind  # as it is now, under the lock
     live, count = _may_go(home, chain, kind)
-    held = pins.floor(home, control.bounds().dropped)
+    there = _names_of(home, chain).files if kind == "acked" else None  # else nobody has looked
+    held = pins.floor(home, control.bounds().dropped, there)
     if held is not None:
         count = min(count, sum(base <= held for _, base in live[1:]))
     if count <= 0:
