@@ -11,6 +11,7 @@ from support import HANDED, HEAD, Child, hold_until_killed, in_child, peek, run_
 
 import shmq
 from shmq import _native
+from shmq.taking import names
 
 
 def checkpoint(path, name="c"):
@@ -152,28 +153,31 @@ def test_seek_goes_forward_and_back(filled):
             consumer.seek(beyond)
 
 
+def held(queue, name="c"):
+    """The lock of that name, by somebody who does not say so."""
+    fd = os.open(checkpoint(queue.path, name), os.O_RDWR)
+    lock = _native.Lock(fd)
+    os.close(fd)
+    assert lock.take()
+    return lock
+
+
 @pytest.mark.parametrize("options", [{}, {"ack": "explicit"}])
-def test_a_name_whose_lock_nobody_has_who_sits_here_is_waited_for_and_not_for_ever(filled, options):
+def test_a_name_whose_lock_nobody_has_who_sits_here_is_waited_for_and_not_for_ever(filled, options, monkeypatch):
     """A child that was just forked has it until it first runs; on a busy machine the next consumer() was Busy."""
     filled.consumer("c", **options).close()
-
-    def strange(name="c"):
-        fd = os.open(checkpoint(filled.path, name), os.O_RDWR)
-        lock = _native.Lock(fd)
-        os.close(fd)
-        assert lock.take()
-        return lock
-
-    timer = threading.Timer(0.05, strange().free)
+    with monkeypatch.context() as patched, pytest.raises(shmq.Busy, match="is held by another process"):
+        patched.setattr(names, "_FORK_WITHIN", 0.2)
+        lock = held(filled)
+        filled.consumer("c", **options)
+    lock.free()
+    monkeypatch.setattr(names, "_FORK_WITHIN", 60.0)  # so that it is the lock that ends each wait
+    timer = threading.Timer(0.05, held(filled).free)
     timer.start()
     filled.consumer("c", **options).close()
     timer.join()
-    lock = strange()
-    with pytest.raises(shmq.Busy, match="is held by another process"):
-        filled.consumer("c", **options)
-    lock.free()
     for work in (lambda: filled.rename_consumer("c", "d"), lambda: filled.drop_consumer("d")):
-        timer = threading.Timer(0.05, strange("d" if "d" in filled.consumers() else "c").free)
+        timer = threading.Timer(0.05, held(filled, "d" if "d" in filled.consumers() else "c").free)
         timer.start()
         work()
         timer.join()
