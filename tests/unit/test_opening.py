@@ -138,20 +138,24 @@ def test_a_new_name_lists_nothing_and_looks_at_one_chunk(there):
         assert consumer.take(timeout=0) == b"first"
 
 
-def test_a_new_name_begins_behind_what_is_empty_and_retires_nothing_for_that(make):
+def test_a_new_name_begins_behind_what_is_empty_and_retires_nothing_for_that(make, monkeypatch):
     """The first chunk is empty where the first message, or batch, was too large for it."""
     queue = make()
     queue.put(bytes(200_000))
     chain, control = queue._session.chain(), queue._session.joined().control
     assert [base for _, base in chain.names()] == [0, 0]
-    assert chain.locate(0) == (1, 0)
+    for made_so in (True, False):  # by how the second one was made, and by the SEAL of the first
+        if not made_so:
+            monkeypatch.setattr(chains.Chain, "_was_made_as", lambda *_: False)
+        assert chain.locate(0) == (1, 0)
+    assert not chain._was_made_as(7, 0)
     with queue.consumer("new") as consumer:
         assert len(consumer.take(timeout=0)) == 200_000
         assert control.first_live() == 0
 
 
 def test_a_chunk_under_the_name_of_what_follows_an_empty_one_is_found_wrong(make):
-    """Its first one is not empty: so what is in there is not passed over, and the damage is told behind it."""
+    """It was not made under that: so what is in the first one is not passed over, and the damage is told behind it."""
     queue = make()
     for number in range(20):
         queue.put(bytes([number]) * 9000)
@@ -163,6 +167,26 @@ def test_a_chunk_under_the_name_of_what_follows_an_empty_one_is_found_wrong(make
     os.rename(os.path.join(folder, chunk_name(second, 1)), os.path.join(folder, chunk_name(0, 1)))
     with shmq.open(path) as queue, queue.consumer("new") as consumer:
         assert [consumer.take(timeout=0)[0] for _ in range(second)] == list(range(second))
+        with pytest.raises(shmq.Corrupt):
+            consumer.take(timeout=0)
+
+
+def test_an_adopted_chunk_under_the_name_of_what_follows_an_empty_one_is_found_wrong(make):
+    """It was made under no name, so the SEAL of the first one is asked, which is not empty."""
+    queue = make()
+    queue.put(b"first")
+    with queue.stage() as staged:
+        staged.put(b"second")
+        queue.adopt(staged)
+    path = queue.path
+    queue.put(b"third")
+    (_, first), (_, second) = queue._session.chain().names()[:2]
+    assert (first, second) == (0, 1)
+    queue.close()
+    folder = os.path.join(path, "chunks")
+    os.rename(os.path.join(folder, chunk_name(1, 1)), os.path.join(folder, chunk_name(0, 1)))
+    with shmq.open(path) as queue, queue.consumer("new") as consumer:
+        assert consumer.take(timeout=0) == b"first"
         with pytest.raises(shmq.Corrupt):
             consumer.take(timeout=0)
 
