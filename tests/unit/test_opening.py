@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import errno
-import multiprocessing
 import operator
 import os
 import signal
@@ -12,6 +11,7 @@ import sys
 import time
 
 import pytest
+from support import in_child, start
 
 import shmq
 from shmq import _native
@@ -111,10 +111,7 @@ def left_open(there):
         queue.reserve(8)
         os.kill(os.getpid(), signal.SIGKILL)
 
-    process = multiprocessing.get_context("fork").Process(target=work)
-    process.start()
-    process.join()
-    assert process.exitcode == -signal.SIGKILL
+    assert os.waitstatus_to_exitcode(os.waitpid(start(work), 0)[1]) == -signal.SIGKILL
     return there
 
 
@@ -208,15 +205,16 @@ def test_what_was_looked_through_behind_a_death_is_let_go_of_where_nobody_puts(l
     assert [message.payload for message in shmq.open(left_open).reader()] == [b"first", b"behind"]
 
 
+def roll(path):
+    with shmq.open(path) as other:
+        other.put(bytes(200_000))
+    return ""
+
+
 def test_what_was_looked_through_behind_a_death_is_put_into_only_while_it_is_the_last(left_open):
     with shmq.open(left_open) as queue:
         known = queue._session.joined()._looked_through
-        pid = os.fork()
-        if pid == 0:
-            with shmq.open(left_open) as other:
-                other.put(bytes(200_000))
-            os._exit(0)
-        assert os.waitpid(pid, 0)[1] == 0
+        in_child(roll, left_open)
         assert queue.put(b"behind") == 3
         assert queue._producer._tail.sequence > known.sequence
         assert known.sealed() == 2
@@ -225,10 +223,7 @@ def test_what_was_looked_through_behind_a_death_is_put_into_only_while_it_is_the
 def test_a_forked_child_has_nothing_that_was_looked_through(left_open):
     with shmq.open(left_open) as queue:
         membership = queue._session.joined()
-        pid = os.fork()
-        if pid == 0:
-            os._exit(0 if membership.looked_through() is None else 1)
-        assert os.waitpid(pid, 0)[1] == 0
+        assert in_child(lambda: str(membership.looked_through())) == "None"
         assert membership.looked_through() is not None
 
 
@@ -351,10 +346,7 @@ def test_a_name_whose_holder_was_killed_is_found_without_a_listing_of_a_long_que
                 consumer.take()
             os.kill(os.getpid(), signal.SIGKILL)
 
-    process = multiprocessing.get_context("fork").Process(target=work)
-    process.start()
-    process.join()
-    assert process.exitcode == -signal.SIGKILL
+    assert os.waitstatus_to_exitcode(os.waitpid(start(work), 0)[1]) == -signal.SIGKILL
     listed, chunk_names, names_in = [], Directory.chunk_names, files.names_in
     monkeypatch.setattr(Directory, "chunk_names", lambda home: listed.append(home) or chunk_names(home))
     monkeypatch.setitem(laggards._looked, path, laggards._Look(time.monotonic()))  # see above
