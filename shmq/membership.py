@@ -67,7 +67,7 @@ class Membership:
         self._syncs = False
         """Whether there is a watermark, to be moved at the end."""
         self._looked_through: _native.Chunk | None = None
-        """The last chunk, mapped to be written, where a dead one's claims were looked for: for whoever puts first."""
+        """The last chunk, mapped to be written, once claims of the dead were looked for in it: for the first put."""
 
     def open(self, home: Directory) -> None:
         """Map the control page; take a seat unless the home is read-only. What is interrupted is ended by `leave`."""

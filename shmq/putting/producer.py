@@ -66,12 +66,13 @@ class Producer(_native.Tail[T], Handle):
         self._syncer: Syncer | None = None
         self._disk: Syncer | None = None
         self._forwarded: dict[bytes, Forwarded] = {}
+        self._room: Room | None = None
+        """What it knows of the room, once that was asked for."""
         try:
             self._borrow()
             roles.refuse(self._home, "put")
             self._chain = self._make_chain()
             self._syncer = self._make_syncer()
-            self._room = Room(self._home, self._membership, self._chain)
             self._code_with(self._encode)
             self._home.follow(self._membership.control)
             self._go_by_options()
@@ -540,7 +541,7 @@ class Producer(_native.Tail[T], Handle):
                 log.say(log.WARNING, "%s", full.args[0])  # outside of the lock: a handler may put here
                 raise
         elif code == _native.FULL:
-            self._room.make(tail, count, region, deadline_ns, self._check_open)
+            self._known_room().make(tail, count, region, deadline_ns, self._check_open)
         elif code == _native.FORKED:
             self._rejoin()
         elif code == _native.SHUT_DOWN and ending.reopen(self._home, self._membership.control):
@@ -552,6 +553,12 @@ class Producer(_native.Tail[T], Handle):
                 raise problem
             finally:  # its traceback leads here, and from here to it
                 del problem
+
+    def _known_room(self) -> Room:
+        with self._lock:
+            if self._room is None:
+                self._room = Room(self._home, self._membership, self._chain)
+            return self._room
 
     def _roll(self, tail: _native.Chunk, region: int, deadline_ns: int = _native.FOREVER) -> None:
         with self._lock:
@@ -578,7 +585,7 @@ class Producer(_native.Tail[T], Handle):
                 self._borrow()
                 self._chain = self._make_chain()
                 self._syncer = self._make_syncer()
-                self._room = Room(self._home, self._membership, self._chain)
+                self._room = None
                 self._once, self._disk = None, None
                 self._forwarded.clear()
                 self._use(self._chain.tail())

@@ -12,8 +12,10 @@ import collections
 import contextlib
 import itertools
 import os
+import struct
 
 from shmq import _native, errors, later
+from shmq._native.layout import chunk_header
 from shmq.hints import TYPE_CHECKING
 from shmq.storage import files, new_chunks, spares, warm
 from shmq.storage.new_chunks import grain_for
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from shmq.storage.directory import Directory
     from shmq.storage.view import View
 
+_BORN = struct.Struct("<QQ")
 _FEW = 64
 """Of so many chunks, whoever opens a queue looks for each; of more, for the first and the last."""
 _TRIES = 1000
@@ -35,11 +38,12 @@ _TRIES = 1000
 def break_in(live: list[tuple[int, int]]) -> str:
     """What is wrong with these (sequence, base) as a chain; nothing, if they are one."""
     for (sequence, base), (after, next_base) in itertools.pairwise(live):
+        if after == sequence + 1 and next_base >= base:
+            continue
         here, there = chunk_name(base, sequence), chunk_name(next_base, after)
         if after == sequence:
             return f"there are two chunks of sequence {sequence}, {here} and {there}"
-        if after != sequence + 1 or next_base < base:
-            return f"chunk {sequence + 1} is missing between {here} and {there}"
+        return f"chunk {sequence + 1} is missing between {here} and {there}"
     return ""
 
 
@@ -92,6 +96,8 @@ class Chain:
         """
         if not listed and newest < 0:
             return [], ""
+        if listed and listed[0][0] == first_live and newest <= listed[-1][0] and not break_in(listed):
+            return listed, ""  # as nearly always
         live: list[tuple[int, int]] = []
         rest = collections.deque(name for name in listed if name[0] >= first_live)
         if not rest or rest[0][0] != first_live:
@@ -431,11 +437,25 @@ class Chain:
         (sequence, base) of the first one from there on that is not empty, or the last: what follows an empty one begins
         where that does.
 
-        By its SEAL, not by that name alone: one that was renamed must be found wrong by whoever comes to it.
+        Not by a name alone, which somebody may have changed: what follows was made under it; or, where it was staged
+        first, the SEAL of the empty one says so.
         """
-        while self._home.view is None and self.is_there(sequence + 1, base) and self._end_of(sequence, base) == base:
+        while (
+            self._home.view is None
+            and self.is_there(sequence + 1, base)
+            and (self._was_made_as(sequence + 1, base) or self._end_of(sequence, base) == base)
+        ):
             sequence += 1
         return sequence, base
+
+    def _was_made_as(self, sequence: int, base: int) -> bool:
+        """Whether that chunk was made under that name: not staged first, nor renamed."""
+        with contextlib.suppress(FileNotFoundError):
+            name = chunk_name(base, sequence)
+            return self._home.read_at(self._home.chunks, name, _BORN.size, chunk_header.born_base) == _BORN.pack(
+                base, sequence
+            )
+        return False
 
     def after(self, chunk: _native.Chunk, *, finish: bool = False) -> _native.Chunk | None:
         """

@@ -434,6 +434,12 @@ class Directory:
         with fd:
             return os.pread(fd, min(size, limit + 1), 0)
 
+    def read_at(self, directory: int, name: str, size: int, position: int) -> bytes:
+        """So many bytes of a file of this queue, from there on."""
+        fd, _ = self.open(directory, name, writable=False)
+        with fd:
+            return os.pread(fd, size, position)
+
     def chunk_names(self) -> list[tuple[int, int]]:
         """(sequence, base) of every chunk file, in order."""
         return sorted(self._listed(self.chunks, _native.chunks_in))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import errno
-import multiprocessing
 import operator
 import os
 import signal
@@ -12,6 +11,7 @@ import sys
 import time
 
 import pytest
+from support import in_child, start
 
 import shmq
 from shmq import _native
@@ -111,10 +111,7 @@ def left_open(there):
         queue.reserve(8)
         os.kill(os.getpid(), signal.SIGKILL)
 
-    process = multiprocessing.get_context("fork").Process(target=work)
-    process.start()
-    process.join()
-    assert process.exitcode == -signal.SIGKILL
+    assert os.waitstatus_to_exitcode(os.waitpid(start(work), 0)[1]) == -signal.SIGKILL
     return there
 
 
@@ -138,20 +135,24 @@ def test_a_new_name_lists_nothing_and_looks_at_one_chunk(there):
         assert consumer.take(timeout=0) == b"first"
 
 
-def test_a_new_name_begins_behind_what_is_empty_and_retires_nothing_for_that(make):
+def test_a_new_name_begins_behind_what_is_empty_and_retires_nothing_for_that(make, monkeypatch):
     """The first chunk is empty where the first message, or batch, was too large for it."""
     queue = make()
     queue.put(bytes(200_000))
     chain, control = queue._session.chain(), queue._session.joined().control
     assert [base for _, base in chain.names()] == [0, 0]
-    assert chain.locate(0) == (1, 0)
+    for made_so in (True, False):  # by how the second one was made, and by the SEAL of the first
+        if not made_so:
+            monkeypatch.setattr(chains.Chain, "_was_made_as", lambda *_: False)
+        assert chain.locate(0) == (1, 0)
+    assert not chain._was_made_as(7, 0)
     with queue.consumer("new") as consumer:
         assert len(consumer.take(timeout=0)) == 200_000
         assert control.first_live() == 0
 
 
 def test_a_chunk_under_the_name_of_what_follows_an_empty_one_is_found_wrong(make):
-    """Its first one is not empty: so what is in there is not passed over, and the damage is told behind it."""
+    """It was not made under that: so what is in the first one is not passed over, and the damage is told behind it."""
     queue = make()
     for number in range(20):
         queue.put(bytes([number]) * 9000)
@@ -163,6 +164,26 @@ def test_a_chunk_under_the_name_of_what_follows_an_empty_one_is_found_wrong(make
     os.rename(os.path.join(folder, chunk_name(second, 1)), os.path.join(folder, chunk_name(0, 1)))
     with shmq.open(path) as queue, queue.consumer("new") as consumer:
         assert [consumer.take(timeout=0)[0] for _ in range(second)] == list(range(second))
+        with pytest.raises(shmq.Corrupt):
+            consumer.take(timeout=0)
+
+
+def test_an_adopted_chunk_under_the_name_of_what_follows_an_empty_one_is_found_wrong(make):
+    """It was made under no name, so the SEAL of the first one is asked, which is not empty."""
+    queue = make()
+    queue.put(b"first")
+    with queue.stage() as staged:
+        staged.put(b"second")
+        queue.adopt(staged)
+    path = queue.path
+    queue.put(b"third")
+    (_, first), (_, second) = queue._session.chain().names()[:2]
+    assert (first, second) == (0, 1)
+    queue.close()
+    folder = os.path.join(path, "chunks")
+    os.rename(os.path.join(folder, chunk_name(1, 1)), os.path.join(folder, chunk_name(0, 1)))
+    with shmq.open(path) as queue, queue.consumer("new") as consumer:
+        assert consumer.take(timeout=0) == b"first"
         with pytest.raises(shmq.Corrupt):
             consumer.take(timeout=0)
 
@@ -184,15 +205,16 @@ def test_what_was_looked_through_behind_a_death_is_let_go_of_where_nobody_puts(l
     assert [message.payload for message in shmq.open(left_open).reader()] == [b"first", b"behind"]
 
 
+def roll(path):
+    with shmq.open(path) as other:
+        other.put(bytes(200_000))
+    return ""
+
+
 def test_what_was_looked_through_behind_a_death_is_put_into_only_while_it_is_the_last(left_open):
     with shmq.open(left_open) as queue:
         known = queue._session.joined()._looked_through
-        pid = os.fork()
-        if pid == 0:
-            with shmq.open(left_open) as other:
-                other.put(bytes(200_000))
-            os._exit(0)
-        assert os.waitpid(pid, 0)[1] == 0
+        in_child(roll, left_open)
         assert queue.put(b"behind") == 3
         assert queue._producer._tail.sequence > known.sequence
         assert known.sealed() == 2
@@ -201,10 +223,7 @@ def test_what_was_looked_through_behind_a_death_is_put_into_only_while_it_is_the
 def test_a_forked_child_has_nothing_that_was_looked_through(left_open):
     with shmq.open(left_open) as queue:
         membership = queue._session.joined()
-        pid = os.fork()
-        if pid == 0:
-            os._exit(0 if membership.looked_through() is None else 1)
-        assert os.waitpid(pid, 0)[1] == 0
+        assert in_child(lambda: str(membership.looked_through())) == "None"
         assert membership.looked_through() is not None
 
 
@@ -327,10 +346,7 @@ def test_a_name_whose_holder_was_killed_is_found_without_a_listing_of_a_long_que
                 consumer.take()
             os.kill(os.getpid(), signal.SIGKILL)
 
-    process = multiprocessing.get_context("fork").Process(target=work)
-    process.start()
-    process.join()
-    assert process.exitcode == -signal.SIGKILL
+    assert os.waitstatus_to_exitcode(os.waitpid(start(work), 0)[1]) == -signal.SIGKILL
     listed, chunk_names, names_in = [], Directory.chunk_names, files.names_in
     monkeypatch.setattr(Directory, "chunk_names", lambda home: listed.append(home) or chunk_names(home))
     monkeypatch.setitem(laggards._looked, path, laggards._Look(time.monotonic()))  # see above
