@@ -10,6 +10,7 @@ import typing
 
 import pytest
 
+import shmq
 from shmq import codec, hints
 from shmq.tuples import NamedTuple
 
@@ -134,6 +135,23 @@ def test_what_is_no_codec_is_told_as_by_the_protocol(part, there):
     for brought in (spoiled(), spoiled, whole, 7):
         with pytest.raises(TypeError, match=r"^codec"):
             codec.check_brought(brought)
+
+
+@pytest.mark.parametrize(
+    "public",
+    [
+        shmq.open,
+        shmq.Options,
+        shmq.Options.__init__,
+        shmq.Durability,
+        shmq.Retention,
+        shmq.Queue.put_arrow,
+        shmq.Producer.put_arrow,
+        shmq.Staged.put_arrow,
+    ],
+)
+def test_who_has_annotations_evaluated_is_told(public):
+    assert typing.get_type_hints(public)
 
 
 def test_who_asks_for_overloads_has_them():
