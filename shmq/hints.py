@@ -15,8 +15,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any as Any  # noqa: PLC0414  # exported, as the others
+    from typing import ClassVar as ClassVar  # noqa: PLC0414
     from typing import Generic as Generic  # noqa: PLC0414
     from typing import NamedTuple as NamedTuple  # noqa: PLC0414
+    from typing import Self as Self  # noqa: PLC0414
+    from typing import TypedDict as TypedDict  # noqa: PLC0414
+    from typing import Unpack as Unpack  # noqa: PLC0414
     from typing import cast as cast  # noqa: PLC0414
 
     from typing_extensions import TypeVar
@@ -26,12 +30,20 @@ if TYPE_CHECKING:
 else:
     from shmq.tuples import NamedTuple as NamedTuple  # noqa: PLC0414
 
-    Any = T = object
+    Any = Self = T = object
 
     class Generic:
         """As `typing.Generic`."""
 
         __class_getitem__ = classmethod(types.GenericAlias)
+
+    ClassVar = Unpack = Generic  # for whoever has the annotations of what is public evaluated
+
+    class TypedDict:
+        """As `typing.TypedDict`, which is never made."""
+
+        def __init_subclass__(cls, *, total: bool = True) -> None:
+            """Take what that takes."""
 
     def cast(_: object, value: Any) -> Any:
         """As `typing.cast`."""

@@ -6,11 +6,10 @@ When the queue exists, only options that were given explicitly are compared with
 
 from __future__ import annotations
 
-from shmq.hints import TYPE_CHECKING
+from shmq.hints import TYPE_CHECKING, Any, ClassVar, Self, TypedDict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from typing import Any, ClassVar, Self, TypedDict
 
 from shmq import codec as _codec
 from shmq import given as _given
@@ -283,27 +282,26 @@ Durability.PROCESS = Durability("process")
 Durability.SYNC = Durability("sync")
 
 
-if TYPE_CHECKING:
+class OtherKeywords(TypedDict, total=False):
+    """All but the codec, of which it depends what payloads are."""
 
-    class OtherKeywords(TypedDict, total=False):
-        """All but the codec, of which it depends what payloads are."""
+    chunk_bytes: int
+    index_spacing: int
+    durability: Durability | str
+    retention: Retention | str
+    max_messages: int | None
+    max_bytes: int | None
+    full: str
+    checksum: bool
+    mode: int
+    group: str | int | None
+    ttl: float | None
 
-        chunk_bytes: int
-        index_spacing: int
-        durability: Durability | str
-        retention: Retention | str
-        max_messages: int | None
-        max_bytes: int | None
-        full: str
-        checksum: bool
-        mode: int
-        group: str | int | None
-        ttl: float | None
 
-    class OptionKeywords(OtherKeywords, total=False):
-        """Options as `shmq.open` takes them by keyword; see `Options` for what they mean."""
+class OptionKeywords(OtherKeywords, total=False):
+    """Options as `shmq.open` takes them by keyword; see `Options` for what they mean."""
 
-        codec: str | _codec.Codec[Any]
+    codec: str | _codec.Codec[Any]
 
 
 class Options(_Frozen):

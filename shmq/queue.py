@@ -10,8 +10,8 @@ from shmq import _native, ending, errors, given, habits, later
 from shmq import filter as filters
 from shmq.closable import Closable
 from shmq.deadlines import deadline_of
-from shmq.hints import TYPE_CHECKING, T, cast
-from shmq.options import Options
+from shmq.hints import TYPE_CHECKING, Any, T, Unpack, cast
+from shmq.options import OptionKeywords, Options, OtherKeywords
 from shmq.putting.producer import Producer
 from shmq.reading.access import INDEX_MAX, Access, Extent, nanoseconds, nanoseconds_of_int
 from shmq.reading.reader import Reader
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     import datetime
     from collections.abc import Iterable, Mapping, Sequence
     from types import EllipsisType
-    from typing import Any, Literal, Never, Unpack, overload  # where whoever reads for the site looks for it
+    from typing import Literal, Never, overload  # where whoever reads for the site looks for it
 
     from shmq.codec import AsBytes, Codec
     from shmq.filter import Filter
     from shmq.message import Message
-    from shmq.options import OptionKeywords, OtherKeywords, Retention
+    from shmq.options import Retention
     from shmq.putting.handed import HandedOver
     from shmq.putting.producer import Slot
     from shmq.putting.staged import Staged

@@ -17,7 +17,7 @@ from shmq.alarm import Alarm, Armed
 from shmq.closable import Forgotten
 from shmq.codec import codec
 from shmq.deadlines import deadline_of
-from shmq.hints import TYPE_CHECKING, T, cast
+from shmq.hints import TYPE_CHECKING, Any, T, cast
 from shmq.loan import Loan
 from shmq.message import EncodedHeaders
 from shmq.putting.pace import Pace
@@ -30,7 +30,6 @@ from shmq.where import says_where
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from types import TracebackType
-    from typing import Any
 
     from shmq.arrays import Kind
     from shmq.durability import Syncer

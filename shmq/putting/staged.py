@@ -12,7 +12,7 @@ import functools
 import os
 
 from shmq import _native, ending, errors, given, later
-from shmq.hints import TYPE_CHECKING, T
+from shmq.hints import TYPE_CHECKING, Any, T
 from shmq.putting import adopting
 from shmq.putting.handed import HandedOver, token_of
 from shmq.putting.producer import Producer
@@ -21,7 +21,7 @@ from shmq.storage import ledger, records, staging, sync
 from shmq.storage.chain import Chain
 
 if TYPE_CHECKING:
-    from typing import Any, NoReturn
+    from typing import NoReturn
 
     from shmq.session import Session
     from shmq.storage.directory import Directory

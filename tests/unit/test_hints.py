@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import pickle
 import subprocess
@@ -11,6 +10,7 @@ import typing
 
 import pytest
 
+import shmq
 from shmq import codec, hints
 from shmq.tuples import NamedTuple
 
@@ -123,21 +123,35 @@ def test_who_brings_a_codec_loads_no_protocol(path):
     assert told == "False\n"
 
 
-@pytest.mark.parametrize("without", ["name", "encode", "decode", None])
-@pytest.mark.parametrize("value", [None, 7])
-def test_what_is_no_codec_is_told_as_by_the_protocol(without, value):
-    class Mine:
-        name = "mine"
-        encode = decode = staticmethod(bytes)
+@pytest.mark.parametrize("part", ["name", "encode", "decode"])
+@pytest.mark.parametrize("there", [True, False])
+def test_what_is_no_codec_is_told_as_by_the_protocol(part, there):
+    parts = {"name": "mine", "encode": bytes, "decode": bytes}
+    whole = type("Mine", (), parts)
+    spoiled = type("Mine", (), {**parts, part: None} if there else {name: parts[name] for name in {*parts} - {part}})
+    assert codec.check_brought(made := whole()) is made
+    assert isinstance(made, codec.Codec)
+    assert isinstance(spoiled(), codec.Codec) == ((part, there) == ("name", True))
+    for brought in (spoiled(), spoiled, whole, 7):
+        with pytest.raises(TypeError, match=r"^codec"):
+            codec.check_brought(brought)
 
-    brought = Mine()
-    if without:
-        setattr(brought, without, value)
-    is_one = isinstance(brought, codec.Codec)
-    with pytest.raises(TypeError) if not is_one or without == "name" else contextlib.nullcontext():
-        assert codec.check_brought(brought) is brought
-    with pytest.raises(TypeError, match=r"or a shmq\.codec\.Codec is wanted, not type"):
-        codec.check_brought(Mine)
+
+@pytest.mark.parametrize(
+    "public",
+    [
+        shmq.open,
+        shmq.Options,
+        shmq.Options.__init__,
+        shmq.Durability,
+        shmq.Retention,
+        shmq.Queue.put_arrow,
+        shmq.Producer.put_arrow,
+        shmq.Staged.put_arrow,
+    ],
+)
+def test_who_has_annotations_evaluated_is_told(public):
+    assert typing.get_type_hints(public)
 
 
 def test_who_asks_for_overloads_has_them():
