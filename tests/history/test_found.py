@@ -282,11 +282,11 @@ def test_a_newcomer_that_is_stopped_as_it_takes_a_dead_ones_seat_holds_nobody(pa
         q.put(b"behind the claim")
 
     def newcomer(tell):
-        def stop(chain, sequence):
+        def stop(*_):
             tell("locked")
             time.sleep(PATIENCE)
 
-        monkeypatch.setattr(shmq.storage.chain.Chain, "since", stop)
+        monkeypatch.setattr(shmq.membership.Membership, "_pad", stop)
         home = shmq.storage.directory.Directory(path, read_only=False)
         shmq.membership.Membership(home).open(home)
 
