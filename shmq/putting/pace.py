@@ -23,6 +23,8 @@ _PAUSE = 0.00005
 """Seconds between two looks at those who follow."""
 _STILL_NS = 300_000
 """Whoever has not moved for so long, or taken anything away, is not waited for."""
+_STEPS = 3
+"""Nor for less than such a part of the time: of large messages a chunk has two, and whoever takes one is long at it."""
 _FRESH_NS = 1500
 """What a fresh page costs, about."""
 
@@ -68,8 +70,9 @@ class Pace:
         Whether it was before *until*; False at once when it looks as if it would not be.
         """
         began = moved_ns = now = time.monotonic_ns()
+        still_ns = max(_STILL_NS, (until - now) // _STEPS)
         floor = begun = self._floor()
-        while now < until and now - moved_ns <= _STILL_NS:
+        while now < until and now - moved_ns <= still_ns:
             time.sleep(_PAUSE)
             now, before, floor = time.monotonic_ns(), floor, self._floor()
             if floor > target:

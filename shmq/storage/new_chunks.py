@@ -31,7 +31,7 @@ _GROWTH = 4
 """A chunk has at most so many times the bytes that are in use in the one before it."""
 _REGIONS, _SOME = 16, 8 << 20
 """A chunk has room for so many regions like the one it is made for, or as many as so many bytes hold, so that large
-messages do not roll each time; and for two of any size."""
+messages do not roll each time; and for one of any size, whose pages take longer than the roll."""
 _SPARE_MAX = 16 << 20
 """A spare of up to this size serves even where a smaller chunk would be due."""
 
@@ -60,8 +60,8 @@ def _smallest(size: int) -> int:
 
 def _room_for(region: int) -> int:
     """What a chunk has that is made for a region of so many bytes; 0 for none."""
-    two = 2 * region + region // 16 + CHUNK_MIN if region else 0  # with its index, and where they begin at grains
-    return -(-max(two, min(region * _REGIONS, _SOME)) // _native.PAGE_BYTES) * _native.PAGE_BYTES
+    one = region + region // 32 + CHUNK_MIN if region else 0  # with its index
+    return -(-max(one, min(region * _REGIONS, _SOME)) // _native.PAGE_BYTES) * _native.PAGE_BYTES
 
 
 def chunk_size(

@@ -40,7 +40,7 @@ def home(make):
     ((9, 5, 0, GIB), 16 * MIB), ((9, 0, 0, GIB), MIB),
     ((0, 0, 1000), 64 * KIB), ((0, 0, 100_000), 1_601_536), ((0, 0, MIB), 8 * MIB), ((0, 0, 3 * MIB), 8 * MIB),
     ((0, 0, 3 * MIB // 2), 8 * MIB), ((9, 5, 100_000, 0), 1_601_536), ((9, 5, GIB), GIB),
-    ((0, 0, 16 * MIB), 33 * MIB + 16 * KIB),
+    ((0, 0, 16 * MIB), 16 * MIB + 512 * KIB + 16 * KIB),
 ])  # fmt: skip
 def test_chunks_grow_with_their_number_and_with_what_is_in_use_and_have_room_for_some_messages(home, given, size):
     assert new_chunks.chunk_size(home, *given) == size

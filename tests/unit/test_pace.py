@@ -165,7 +165,7 @@ def test_who_does_not_move_or_too_slowly_is_waited_for_once_until_something_was_
     slow = 4 * MIB if happens != "too little" else 40 * 4096  # 60 µs: not for 65 more messages
     its = pace_of(queue)
     assert its.await_used(slow) is False
-    assert clock.sleeps == {"nothing": 7, "too little": 1, "something once": 3}[happens]
+    assert clock.sleeps == {"nothing": 11, "too little": 1, "something once": 3}[happens]
     before = clock.sleeps
     assert its.await_used(slow) is False
     assert clock.sleeps == before
@@ -175,6 +175,18 @@ def test_who_does_not_move_or_too_slowly_is_waited_for_once_until_something_was_
     assert clock.sleeps == before
     assert its.await_used(4 * MIB) is False
     assert clock.sleeps > before
+
+
+@pytest.mark.parametrize(("size", "waited"), [(16 * MIB, True), (4 * MIB, False)])
+def test_found_who_takes_large_messages_seemed_to_stand_still(queue, monkeypatch, size, waited):
+    """One of 16 MiB takes 2 ms, in which its consumer's place does not move: new files were made instead."""
+    consumer = queue.consumer("c")
+    fill(queue, 2)
+    second = queue._session.chain().names()[1][1]
+    while consumer.head < second - 1:
+        consumer.take()
+    Clock(monkeypatch, lambda number: consumer.take() if number % 30 == 0 else None)
+    assert pace_of(queue).await_used(size) is waited
 
 
 def test_nobody_waits_who_has_no_time(queue, monkeypatch):
