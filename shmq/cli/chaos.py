@@ -15,23 +15,19 @@ not be tried; 2: it was asked for wrongly.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import shlex
 import shutil
-import signal
 import sys
 import tempfile
-import threading
 from typing import TYPE_CHECKING
 
 import shmq
-from shmq.cli import show
+from shmq.cli import show, stopping
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
 
     from shmq.cli.experiment.report import Shown
 
@@ -69,8 +65,8 @@ def run(arguments: argparse.Namespace) -> int:
     assert kept is not None  # noqa: S101
     keep = arguments.keep
     try:
-        with _ended_by_signals():
-            shown = _try(arguments, kept)
+        with stopping.at_once() as ended:
+            shown = _try(arguments, kept, ended)
         keep = keep or bool(shown.wrong)
     finally:
         if not keep:
@@ -96,7 +92,7 @@ def _check_room(arguments: argparse.Namespace) -> None:
         )
 
 
-def _try(arguments: argparse.Namespace, directory: str) -> Shown:
+def _try(arguments: argparse.Namespace, directory: str, ended: stopping.Ended) -> Shown:
     from shmq.cli.experiment import crowd, disk, report  # noqa: PLC0415
 
     seed = random.SystemRandom().randrange(1 << 31) if arguments.seed is None else arguments.seed
@@ -110,12 +106,14 @@ def _try(arguments: argparse.Namespace, directory: str) -> Shown:
     _tell(f"shmq chaos: seed {seed}, in {directory}")
     _tell(f"a producer puts {items:,} messages and is killed")
     left = (crowd.kill_after_puts(places[0], items, theirs=False), crowd.kill_after_puts(places[1], items, theirs=True))
+    ended.check()
     _tell("a disk becomes full")
     full = disk.try_it(places[4])
+    ended.check()
     _tell(f"shmq: processes are killed and stopped for {seconds} s")
-    ours = crowd.trouble_ours(places[2], options, workers, seconds, seed)
+    ours = crowd.trouble_ours(places[2], options, workers, seconds, seed, ended.check)
     _tell(f"multiprocessing.Queue: the same for {seconds} s")
-    theirs = crowd.trouble_theirs(places[3], workers, seconds, seed)
+    theirs = crowd.trouble_theirs(places[3], workers, seconds, seed, ended.check)
     return report.Shown(
         seed=seed,
         words=_words(arguments, seed),
@@ -140,18 +138,3 @@ def _words(arguments: argparse.Namespace, seed: int) -> str:
 
 def _tell(what: str) -> None:
     print(what, file=sys.stderr, flush=True)
-
-
-@contextlib.contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """While it lasts, SIGTERM and a closed terminal end it as Ctrl-C does: everything is cleaned up."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    heard = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is not signal.SIG_IGN]  # nohup
-    before = {each: signal.signal(each, signal.default_int_handler) for each in heard}
-    try:
-        yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)

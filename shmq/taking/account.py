@@ -209,15 +209,22 @@ class Account:
             if not self.has(message, what):
                 return
             code = self.growing(call, _native.taken_of(message))
+            # At once: what dies here may run a finalizer, and that has the core tell of something else.
+            refused = (
+                _native.error(code, f"cannot {what} message {message.index} of {self.home.path}") if code else None
+            )
             # First that it is over: an ack that is interrupted, and repeated, must not say that it was lost.
             _native.over(message, code == 0 and not keeps)
             if code != 0 or not keeps:
                 self.held.drop(message)
-            if code == 0:
+            if refused is None:
                 self._count(what)
-            else:
+                return
+            try:
                 self._refuse_retired(what, message.index)
-                raise _native.error(code, f"cannot {what} message {message.index} of {self.home.path}")
+                raise refused
+            finally:  # its traceback leads here, and from here to it
+                del refused
 
     def _count(self, what: str) -> None:
         if what == "acknowledge":

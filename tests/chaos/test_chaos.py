@@ -1,5 +1,6 @@
 """`shmq chaos`: the judge sees what is wrong, a short run keeps its promises, and nothing is left behind."""
 
+import contextlib
 import json
 import os
 import signal
@@ -239,6 +240,28 @@ def test_whatever_ends_it_no_process_stays(tmp_path, number):
     assert said[0] == ""
     assert process.returncode == (-9 if number == signal.SIGKILL else 130)
     assert (list(tmp_path.iterdir()) == []) == (number != signal.SIGKILL)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_found_what_a_fork_had_swallowed_ended_nothing(tmp_path, monkeypatch, number):
+    """What is called at a fork lets nothing out: the interrupt was printed, and the experiment went on to its end."""
+    started, real = [], crowd.Crowd._start
+
+    def swallows(self, slot):
+        started.append(slot)
+        if len(started) == 2:
+            with contextlib.suppress(KeyboardInterrupt):
+                signal.raise_signal(number)
+        return real(self, slot)
+
+    monkeypatch.setattr(crowd, "kill_after_puts", lambda place, items, theirs: items)
+    monkeypatch.setattr(crowd.Crowd, "_start", swallows)
+    monkeypatch.setattr(disk, "try_it", lambda _: disk.Full(tried=False, why="not here"))
+    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    assert main(["chaos", str(tmp_path), "--seconds", "60", "--workers", "1"]) == 130
+    assert len(started) == 3  # and none of them a second time
+    assert {each: signal.getsignal(each) for each in before} == before
+    assert list(tmp_path.iterdir()) == []
 
 
 def open_children(pid):

@@ -312,6 +312,25 @@ def test_what_its_holder_has_ended_stays_as_it_is(queue, first, what):
         assert member.lag == 0
 
 
+def test_found_why_a_message_was_lost_was_what_a_finalizer_had_said(queue, monkeypatch):
+    """What died on the way closed a group, whose snapshot was looked for: "a snapshot fails its checksum"."""
+    put(queue, 1)
+    member = join(queue)
+    message = member.get(0)
+    thief = _native.taken_array(1)
+    thief[0] = _native.taken_of(message)[0]
+    assert member._ring.ack(thief) == 0
+    over = _native.over
+
+    def dies(*given):
+        over(*given)
+        assert _native.check_snapshot(bytes(_native.SNAPSHOT_BYTES)) is None
+
+    monkeypatch.setattr(_native, "over", dies)
+    said = f"cannot acknowledge message 0 of {queue.path}: message 0 was given to somebody else meanwhile, or finished"
+    assert refused(errors.LeaseLost, lambda: member._account.finish([message])) == said
+
+
 @pytest.mark.parametrize("by_python", [False, True])
 def test_of_several_some_of_which_are_lost_the_others_are_acknowledged(queue, by_python):
     put(queue, 5)

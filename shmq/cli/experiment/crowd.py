@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _FORK = multiprocessing.get_context("fork")
 _OFTEN = 0.15
 """Seconds between two things that are done to somebody, on average."""
+_LOOK = 1.0
+"""Seconds after which it is asked again whether it is to end."""
 _STOPPED = (0.02, 0.6)
 _KILLS = 0.7
 """How many of these things are kills; the others are stops."""
@@ -77,9 +79,11 @@ class Figures:
 class Crowd:
     """The processes of one stage."""
 
-    def __init__(self, stage: Stage, parts: Sequence[tuple[str, Role]], seed: int) -> None:
-        """One process for each of *parts*; `run` starts them."""
-        self._stage, self._parts, self._seed = stage, parts, seed
+    def __init__(
+        self, stage: Stage, parts: Sequence[tuple[str, Role]], seed: int, check: Callable[[], object] = lambda: None
+    ) -> None:
+        """One process for each of *parts*; `run` starts them. *check*: raises when it is to end."""
+        self._stage, self._parts, self._seed, self._check = stage, parts, seed, check
         self._lives: dict[int, tuple[str, ForkProcess]] = {}
         self._slots: list[int] = []
         self._killed: set[int] = set()
@@ -157,6 +161,7 @@ class Crowd:
     def _wait(self, until: float) -> None:
         """Until then; whoever was stopped goes on when its time has come."""
         while True:
+            self._check()
             now = time.monotonic()
             for when, life in [each for each in self._resume if each[0] <= now]:
                 self._resume.remove((when, life))
@@ -165,12 +170,13 @@ class Crowd:
                     os.kill(process.pid, signal.SIGCONT)
             if now >= until:
                 return
-            time.sleep(max(min([until, *(when for when, _ in self._resume)]) - now, 0))
+            time.sleep(max(min([until, now + _LOOK, *(when for when, _ in self._resume)]) - now, 0))
 
     def _finish(self, patience: float) -> int:
         """Wait until all have left, or nothing moves; how many have not left."""
         written, since = -1, time.monotonic()
         while alive := [process for _, process in self._lives.values() if process.is_alive()]:
+            self._check()
             now = sum(os.stat(self._stage.notebook(life)).st_size for life in self._lives if self._has_notes(life))
             if now != written:
                 written, since = now, time.monotonic()
@@ -196,14 +202,20 @@ def _log(path: str) -> dict[int, tuple[int, int, int] | None]:
         return {message.index: notes.told(bytes(message.view)) for message in queue.reader()}
 
 
-def trouble_ours(directory: str, options: shmq.Options, workers: int, seconds: float, seed: int) -> Figures:
-    """The experiment with a queue of ours: *workers* producers, as many in a group, and one consumer alone."""
+def trouble_ours(
+    directory: str, options: shmq.Options, workers: int, seconds: float, seed: int, check: Callable[[], object]
+) -> Figures:
+    """
+    The experiment with a queue of ours: *workers* producers, as many in a group, and one consumer alone.
+
+    *check* raises when it is to end.
+    """
     stage = roles.Stage(directory)
     with shmq.open(stage.queue, options=options) as queue:  # the names see what is put from the beginning
         queue.consumer(roles.GROUP, group=True, ack="explicit").close()
         queue.consumer(roles.ALONE).close()
     parts: list[tuple[str, Role]] = [(PRODUCER, roles.produce), (MEMBER, roles.consume_in_group)] * workers
-    crowd = Crowd(stage, [*parts, (SINGLE, roles.consume_alone)], seed)
+    crowd = Crowd(stage, [*parts, (SINGLE, roles.consume_alone)], seed, check)
     found = crowd.run(seconds, _PATIENCE)
     for error in crowd.errors():
         found.verdict.say(f"{error}; {stage.errors} says why")
@@ -226,12 +238,12 @@ def _check_end(stage: Stage, found: Figures) -> None:
             found.verdict.say(f"verify finds {len(verified.problems)} problems: {verified.problems[0]}")
 
 
-def trouble_theirs(directory: str, workers: int, seconds: float, seed: int) -> Figures:
+def trouble_theirs(directory: str, workers: int, seconds: float, seed: int, check: Callable[[], object]) -> Figures:
     """The same with multiprocessing.Queue, and one consumer more in the place of the one alone."""
     stage = roles.Stage(directory, _FORK.Queue())
     parts: list[tuple[str, Role]] = [(PRODUCER, roles.produce_theirs), (MEMBER, roles.consume_theirs)] * workers
     patience = min(_THEIR_PATIENCE, seconds)
-    found = Crowd(stage, [*parts, (MEMBER, roles.consume_theirs)], seed).run(seconds, patience)
+    found = Crowd(stage, [*parts, (MEMBER, roles.consume_theirs)], seed, check).run(seconds, patience)
     found.hung = found.last_progress < seconds - patience or bool(found.left)
     return found
 
