@@ -79,18 +79,23 @@ class Hold:
         """
         self._read_map()
         self._release()
-        if self._seat is not None:
-            if not self._seat.news() and not self._changed:
-                return
-            wanted = self._eligible()
-            share = self._seat.count().share(len(wanted))
-        elif self._changed:
-            wanted = self._eligible()
-            share = len(wanted)
-        else:
+        if not (self._changed if self._seat is None else self._seat.news() or self._changed):
             return
-        self._changed = False
+        wanted = self._wanted()
+        share = len(wanted) if self._seat is None else self._seat.count().share(len(wanted))
         self._have(wanted, share)
+
+    def _wanted(self) -> list[Shard]:
+        """What may be read, by a map that did not change meanwhile."""
+        while True:
+            self._changed = False
+            try:
+                wanted = self._eligible()
+            except BaseException:
+                self._changed = True  # nobody has looked
+                raise
+            if not self._changed:
+                return wanted
 
     def _read_map(self) -> None:
         seen = maps.state_of(self.root.path)
@@ -157,11 +162,19 @@ class Hold:
         return True
 
     def _ended_for_good(self, shard: Shard) -> bool:
-        """A root that its user has finished is drained by its consumers, not passed over."""
+        """
+        A root that its user has finished is drained by its consumers, not passed over.
+
+        So by the map as it is behind the look: by one from before its growth ended, what the user has finished since
+        then would be what the growth ends next.
+        """
+        queue = self.root.queue(shard)
+        if not queue.finished:
+            return False
+        self._read_map()
         if shard.bit == self._map.open_bit and self._map.growing_to is None:
             return False
-        queue = self.root.queue(shard)
-        return queue.finished and self._lag(queue) == 0
+        return self._lag(queue) == 0
 
     def _lag(self, queue: shmq.Queue[Any]) -> int:
         stats = queue.consumers().get(self.name)

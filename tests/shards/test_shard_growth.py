@@ -13,7 +13,7 @@ import pytest
 from support import CHANGING, Child, killed_at, until
 
 import shmq
-from shmq.shards import growth, read, shard_of
+from shmq.shards import growth, hold, read, shard_of
 from shmq.shards import map as maps
 
 LONG = 20.0
@@ -267,3 +267,45 @@ def test_each_key_keeps_its_order_while_all_are_at_work(tmp_path, kills):
         if not kills:
             assert all(len(each) == count for each in found.values())
         assert root.shards == 8
+
+
+def test_found_members_waited_for_each_other_where_one_had_read_the_map_of_a_growth_under_way(tmp_path, monkeypatch):
+    """
+    It took what the user had finished behind the growth, and the other one had drained, for ended by the growth. So of
+    two shards it saw one, of which its share was none, and the other one left it to it.
+    """
+    eligible, found = hold.Hold._eligible, []
+
+    def had(each):
+        """Whether all is over; until then there was nothing more at the moment."""
+        try:
+            while True:
+                message = each.get(timeout=0)
+                found.append(int(message.payload))
+                message.ack()
+        except shmq.Empty:
+            return False
+        except shmq.ShutDown:
+            return True
+
+    def late(self):
+        if self is second._hold and not found:
+            assert self._map.growing_to == 1
+            growth.carry_on(self._map, shmq.open)
+            with shmq.shards.open(root.path) as other:
+                feed(other, 0, 100)
+                other.finish()
+            until(lambda: had(first) or len(found) > 0)
+            assert len(found) < 100
+            assert self._map.growing_to == 1
+        return eligible(self)
+
+    with contextlib.ExitStack() as all_of_them:
+        root = all_of_them.enter_context(shmq.shards.open(tmp_path / "one", shards=1, prefix="s"))
+        first, second = (all_of_them.enter_context(root.consumer("c", group=True)) for _ in range(2))
+        assert not had(first)
+        assert not had(second)
+        growth.begin(read(root.path), root.queues[0].options, shmq.open, unsafe_filesystem=False)
+        monkeypatch.setattr(hold.Hold, "_eligible", late)
+        until(lambda: all([had(second), had(first)]), LONG)
+        assert sorted(found) == list(range(100))
