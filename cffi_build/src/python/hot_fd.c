@@ -80,7 +80,9 @@ static PyObject *fd_renewed(PyObject *type, PyObject *at)
         return NULL;
     }
     self->fd = -1;
+    PyThreadState *const state = PyEval_SaveThread(); /* to clear a large file may take its time */
     const int code = shmq_chunk_renew(renewal, &self->fd);
+    PyEval_RestoreThread(state);
     if (code == SHMQ_OK) {
         return (PyObject *)self;
     }
