@@ -249,7 +249,11 @@ class Membership:
 
     def forget_retired(self) -> None:
         """Let go of chunks that were retired."""
-        self.mapped.forget_below(self.control.first_live())
+        first = self.control.first_live()
+        self.mapped.forget_below(first)
+        found = self._looked_through
+        if found is not None and found.sequence < first:  # of who only takes, and never sleeps
+            self._looked_through = None
 
     def looked_through(self) -> _native.Chunk | None:
         """The last chunk as it was when this was opened, if it is mapped since then; once."""

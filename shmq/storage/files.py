@@ -247,7 +247,7 @@ def open_plain(directory: int, name: str, *, writable: bool) -> tuple[_native.Fd
     if plain is None:
         fd.close()
         return None
-    return fd, plain[0]
+    return fd, plain
 
 
 def open_file(
@@ -265,7 +265,7 @@ def open_file(
             fd = _native.Fd.of(os.open, name, _FILE_FLAGS[writable], dir_fd=directory)
             plain = fd.plain(directory, name, os.geteuid())
             if plain is not None:
-                return fd, plain[0]
+                return fd, plain
             info = os.fstat(fd)
         except OSError as problem:
             raise explained(problem, path, name) from None

@@ -220,6 +220,27 @@ def test_what_was_looked_through_behind_a_death_is_put_into_only_while_it_is_the
         assert known.sealed() == 2
 
 
+def fill(path):
+    """Some chunks, so that a consumer takes the first ones away on its way."""
+    with shmq.open(path) as other:
+        for _ in range(80):
+            other.put(bytes(200_000))
+    return ""
+
+
+def test_found_a_consumer_that_never_sleeps_kept_what_was_looked_through_when_that_was_retired(left_open):
+    """Its file served nobody else, and where it was unlinked its space came back to nobody."""
+    with shmq.open(left_open) as queue, queue.consumer("busy") as consumer:
+        membership = queue._session.joined()
+        first = membership._looked_through.sequence
+        in_child(fill, left_open)
+        while membership.control.first_live() <= first:
+            consumer.take(timeout=0)
+        consumer.take(timeout=0)
+        membership.forget_retired()
+        assert membership._looked_through is None
+
+
 def test_a_forked_child_has_nothing_that_was_looked_through(left_open):
     with shmq.open(left_open) as queue:
         membership = queue._session.joined()

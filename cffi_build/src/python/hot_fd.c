@@ -90,8 +90,8 @@ static PyObject *fd_renewed(PyObject *type, PyObject *at)
     return PyLong_FromLong(code);
 }
 
-/* plain(directory, name, owner): (bytes, device, inode) of what it has open, if that is a file of ours alone which has that
- * name there and no other; else None. */
+/* plain(directory, name, owner): the bytes of what it has open, if that is a file of ours alone which has that name there and no
+ * other; else None. */
 static PyObject *fd_plain(Fd *self, PyObject *args)
 {
     int directory;
@@ -106,7 +106,7 @@ static PyObject *fd_plain(Fd *self, PyObject *args)
     if (!plain) {
         Py_RETURN_NONE;
     }
-    return Py_BuildValue("KKK", (unsigned long long)found.bytes, (unsigned long long)found.device, (unsigned long long)found.inode);
+    return PyLong_FromUnsignedLongLong(found.bytes);
 }
 
 static PyObject *fd_close(Fd *self, PyObject *unused)
@@ -140,7 +140,7 @@ static PyMethodDef fd_methods[] = {
     {"renewed", (PyCFunction)fd_renewed, METH_O | METH_CLASS,
      "renewed(address): the descriptor of the chunk that a used file has become, or what the core said."},
     {"plain", (PyCFunction)fd_plain, METH_VARARGS,
-     "plain(directory, name, owner): (bytes, device, inode) of a file of ours alone that has that name there; or None."},
+     "plain(directory, name, owner): the bytes of a file of ours alone that has that name there; or None."},
     {"close", (PyCFunction)fd_close, METH_NOARGS, "Close it; a second time this does nothing."},
     {"fileno", (PyCFunction)fd_fileno, METH_NOARGS, "Its number; -1 when it was closed."},
     {"__enter__", (PyCFunction)fd_enter, METH_NOARGS, "Return this object, which the `with` block closes."},
