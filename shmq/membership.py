@@ -252,7 +252,7 @@ class Membership:
         first = self.control.first_live()
         self.mapped.forget_below(first)
         found = self._looked_through
-        if found is not None and found.sequence < first:  # of who only takes, and never sleeps
+        if found is not None and found.sequence < first:  # of whoever only takes, and never sleeps
             self._looked_through = None
 
     def looked_through(self) -> _native.Chunk | None:
