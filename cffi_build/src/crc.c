@@ -23,16 +23,15 @@ static bool hardware;
 
 #define HEAD 16u /* bytes before each of four */
 
-/* What is large is folded by multiplications without carries, 4 * 64 bytes at a time: a step moves what was summed up so
- * far over FOLD bytes, by multiplying the two halves of each 128 bits with these powers of x. */
-#define FOLD 256u
-#define FOLDING_BYTES 1024u /* less is not worth it */
-#define FETCH_AHEAD 1024u /* the processor fetches ahead by itself, but not over the end of a page */
+/* How what is large is summed up, with vectors of one width, where the processor has them. */
+struct folding {
+    size_t least; /* so many bytes; less is not worth it */
+    uint32_t (*sum)(uint32_t crc, const uint8_t *at, size_t length);
+    uint32_t (*copy)(uint32_t crc, uint8_t *to, const uint8_t *from, size_t length);
+    uint32_t (*stream)(uint32_t crc, uint8_t *to, const uint8_t *from, size_t length);
+};
+static const struct folding *folding; /* NULL: it is not folded */
 #define STREAM_BYTES (256u << 10) /* more is written past the cache: fetching a line to overwrite it costs more than that */
-static bool folding;
-#if defined(__x86_64__)
-static uint64_t fold_by[2];
-#endif
 
 static uint32_t over_zeros(uint32_t crc, size_t zeros)
 {
@@ -80,9 +79,6 @@ __attribute__((constructor)) static void make_tables(void)
 #if defined(__x86_64__)
     __builtin_cpu_init();
     hardware = __builtin_cpu_supports("sse4.2");
-    folding = hardware && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("vpclmulqdq");
-    fold_by[0] = power_of_x(8 * FOLD + 32);
-    fold_by[1] = power_of_x(8 * FOLD - 32);
 #elif defined(__ARM_FEATURE_CRC32)
     hardware = true;
 #endif
@@ -190,74 +186,50 @@ WITH_CRC static void four_by_hardware(uint32_t crc, const uint8_t *heads, const 
     sums[3] = ~(uint32_t)d;
 }
 #if defined(__x86_64__)
-#define WITH_FOLDING __attribute__((target("avx512f,vpclmulqdq")))
 enum copying { NO_COPY, COPY, COPY_PAST_THE_CACHE };
 
-/* The message as a polynomial is congruent to the FOLD bytes that are left of it, so their sum is its sum. What is
- * copied is what was summed up: each byte is read once. Past the cache, `to` is a multiple of 64. */
-WITH_FOLDING __attribute__((always_inline)) static inline uint32_t fold(uint32_t crc, uint8_t *to, const uint8_t *at,
-                                                                        size_t length, enum copying copying)
+#define VECTOR __m512i
+#define NAMED(name) name##_of_64
+#define WHOLE(operation) _mm512_##operation##_si512
+#define BROADCAST(value) _mm512_broadcast_i32x4(value)
+#define MULTIPLIED(a, b, halves) _mm512_clmulepi64_epi128(a, b, halves)
+#define FETCH_AHEAD 1024u /* the processor fetches ahead by itself, but not over the end of a page */
+#define WITH_FOLDING __attribute__((target("avx512f,vpclmulqdq")))
+#include "crc_fold.h"
+
+/* These processors are as long at multiplying as at fetching, so there is nothing to win by asking ahead. */
+#define VECTOR __m256i
+#define NAMED(name) name##_of_32
+#define WHOLE(operation) _mm256_##operation##_si256
+#define BROADCAST(value) _mm256_broadcastsi128_si256(value)
+#define MULTIPLIED(a, b, halves) _mm256_clmulepi64_epi128(a, b, halves)
+#define FETCH_AHEAD 0u
+#define WITH_FOLDING __attribute__((target("avx2,vpclmulqdq")))
+#include "crc_fold.h"
+
+__attribute__((constructor)) static void choose_folding(void)
 {
-    const __m512i by = _mm512_broadcast_i32x4(_mm_set_epi64x((long long)fold_by[1], (long long)fold_by[0]));
-    __m512i sum[FOLD / 64] = {_mm512_zextsi128_si512(_mm_cvtsi32_si128((int)~crc))};
-    for (bool first = true; length >= FOLD; first = false, at += FOLD, length -= FOLD) {
-        for (size_t i = 0; i < FOLD / 64; i++) {
-            const __m512i next = _mm512_loadu_si512(at + 64 * i);
-            if (copying != COPY_PAST_THE_CACHE) {
-                __builtin_prefetch(at + FETCH_AHEAD + 64 * i, 0);
-            }
-            if (copying == COPY) {
-                __builtin_prefetch(to + FETCH_AHEAD + 64 * i, 1);
-                _mm512_storeu_si512(to + 64 * i, next);
-            } else if (copying == COPY_PAST_THE_CACHE) {
-                _mm512_stream_si512((void *)(to + 64 * i), next);
-            }
-            const __m512i low = first ? sum[i] : _mm512_clmulepi64_epi128(sum[i], by, 0x00);
-            const __m512i high = first ? _mm512_setzero_si512() : _mm512_clmulepi64_epi128(sum[i], by, 0x11);
-            sum[i] = _mm512_xor_si512(_mm512_xor_si512(low, high), next);
-        }
-        to = copying == NO_COPY ? to : to + FOLD;
+    __builtin_cpu_init();
+    if (!__builtin_cpu_supports("sse4.2") || !__builtin_cpu_supports("vpclmulqdq")) {
+        return;
     }
-    uint8_t left[FOLD];
-    for (size_t i = 0; i < FOLD / 64; i++) {
-        _mm512_storeu_si512(left + 64 * i, sum[i]);
+    if (__builtin_cpu_supports("avx512f")) {
+        prepare_of_64();
+        folding = &folding_of_64;
+    } else if (__builtin_cpu_supports("avx2")) {
+        prepare_of_32();
+        folding = &folding_of_32;
     }
-    if (copying == COPY_PAST_THE_CACHE) {
-        _mm_sfence(); /* such stores are in no order with others, not even with a release */
-    }
-    crc = by_hardware(UINT32_MAX, left, FOLD);
-    if (copying != NO_COPY) {
-        memcpy(to, at, length);
-        return by_hardware(crc, to, length);
-    }
-    return by_hardware(crc, at, length);
 }
-WITH_FOLDING static uint32_t by_folding(uint32_t crc, const uint8_t *at, size_t length)
-{
-    return fold(crc, NULL, at, length, NO_COPY);
-}
-WITH_FOLDING static uint32_t copy_folding(uint32_t crc, uint8_t *to, const uint8_t *from, size_t length)
-{
-    return fold(crc, to, from, length, COPY);
-}
-WITH_FOLDING static uint32_t stream_folding(uint32_t crc, uint8_t *to, const uint8_t *from, size_t length)
-{
-    const size_t head = -(uintptr_t)to % 64;
-    memcpy(to, from, head);
-    return fold(by_hardware(crc, to, head), to + head, from + head, length - head, COPY_PAST_THE_CACHE);
-}
-#else
-static uint32_t by_folding(uint32_t crc, const uint8_t *at, size_t length) { return by_hardware(crc, at, length); }
 #endif
 #else
-static uint32_t by_folding(uint32_t crc, const uint8_t *at, size_t length) { return by_table(crc, at, length); }
 static uint32_t by_hardware(uint32_t crc, const uint8_t *at, size_t length) { return by_table(crc, at, length); }
 #endif
 
 uint32_t crc32c(uint32_t crc, const void *bytes, size_t length)
 {
-    if (folding && length >= FOLDING_BYTES) {
-        return by_folding(crc, bytes, length);
+    if (folding != NULL && length >= folding->least) {
+        return folding->sum(crc, bytes, length);
     }
     return hardware ? by_hardware(crc, bytes, length) : by_table(crc, bytes, length);
 }
@@ -293,21 +265,17 @@ static uint32_t copy_in_pieces(uint32_t crc, uint8_t *to, const uint8_t *from, s
 
 uint32_t crc32c_copy(uint32_t crc, void *to, const void *from, size_t length)
 {
-#if defined(__x86_64__)
-    if (folding && length >= FOLDING_BYTES) {
-        return copy_folding(crc, to, from, length);
+    if (folding != NULL && length >= folding->least) {
+        return folding->copy(crc, to, from, length);
     }
-#endif
     return copy_in_pieces(crc, to, from, length);
 }
 
 uint32_t crc32c_stream(uint32_t crc, void *to, const void *from, size_t length)
 {
-#if defined(__x86_64__)
-    if (folding && length >= STREAM_BYTES) {
-        return stream_folding(crc, to, from, length);
+    if (folding != NULL && length >= STREAM_BYTES) {
+        return folding->stream(crc, to, from, length);
     }
-#endif
     return crc32c_copy(crc, to, from, length);
 }
 

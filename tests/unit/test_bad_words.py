@@ -141,7 +141,7 @@ def test_flags_that_announce_more_than_a_record_has_are_corrupt(path):
     content = bytearray(file.read_bytes())
     struct.pack_into("<H", content, last.position + 34, 3)  # flags: expiry, and delay
     ordinal, length = struct.unpack_from("<I", content, last.position + 16)[0], 40
-    seed = crc32c_by_bits(content[72:80] + content[64:72])
+    seed = crc32c_by_bits(content[64:72] + content[56:64])
     crc = crc32c_by_bits(struct.pack("<QII", last.position, ordinal, length), seed)
     crc = crc32c_by_bits(bytes(content[last.position + 16 : last.position + 40]), crc)
     struct.pack_into("<I", content, last.position + 12, crc)

@@ -5,8 +5,10 @@
 #include "chunk/walk.h"
 #include "crc.h"
 
-/* Larger payloads are copied and summed up in one pass. The sum is always that of the copy: what is checked is what is
- * delivered, whatever others do to the original meanwhile. */
+/* From so many bytes on a payload is copied and summed up in one pass. The sum is always that of the copy: what is checked
+ * is what is delivered, whatever others do to the original meanwhile. */
+#define COPIED_BYTES 2048u
+/* What has to be decoded is looked at where it lies, up to so many. */
 #define LARGE_BYTES 32768u
 
 /* A payload's place in the chunk, as one number. */

@@ -353,7 +353,7 @@ int64_t shmq_glance(shmq_chunk *chunk, shmq_reader *reader, shmq_which *which)
 
 int64_t shmq_next_small(shmq_chunk *chunk, shmq_reader *reader)
 {
-    return next_one(chunk, reader, (struct look){.limit = LARGE_BYTES});
+    return next_one(chunk, reader, (struct look){.limit = COPIED_BYTES});
 }
 
 int64_t shmq_next_small_which(shmq_chunk *chunk, shmq_reader *reader, shmq_which *which)

@@ -91,7 +91,7 @@ void write_payload(const shmq_chunk *chunk, uint64_t position, struct record *re
     const uint64_t head = record->length - length;
     uint8_t *const at = chunk->memory + position + head;
     pad_part(chunk, position, record->length);
-    if (length < LARGE_BYTES || !chunk->checksum) {
+    if (length < COPIED_BYTES || !chunk->checksum) {
         shared_write(at, payload, length);
         write_crc(chunk, position, record);
         return;
