@@ -299,6 +299,36 @@ static void take_wanted(void)
         finish(&ring, &taken);
     }
 }
+/* The same, going over whatever others have had. */
+static void skim_wanted(void)
+{
+    struct actor *const actor = actor_self();
+    struct shmq_ring ring = member(model_self());
+    shmq_taken taken;
+    ring.skim = 1;
+    while (shmq_ring_take(&ring, actor->chunk, &actor->reader, 1, 0, &taken) == 1) {
+        finish(&ring, &taken);
+    }
+}
+/* And what comes back, once the first one is gone. */
+static void skim_all_after_first(void)
+{
+    struct actor *const actor = actor_self();
+    struct shmq_ring ring = newcomer(model_self());
+    shmq_taken taken;
+    int64_t next;
+    ring.skim = 1;
+    while (shmq_ring_take(&ring, actor->chunk, &actor->reader, 1, 0, &taken) == 1) {
+        finish(&ring, &taken);
+    }
+    model_until(first_is_gone);
+    memory_acquire(0);
+    shmq_ring_join(&ring);
+    while (shmq_ring_retake(&ring, false, 1, &taken, &next) == 1
+           || shmq_ring_take(&ring, actor->chunk, &actor->reader, 1, 0, &taken) == 1) {
+        finish(&ring, &taken);
+    }
+}
 static void take_next_and_go(void)
 {
     take_next();
@@ -471,6 +501,16 @@ static void setup_first_seat_is_free(void)
 {
     begin(2);
     the_ring()->tenants[0] = 0;
+}
+static void setup_two(void) { begin(2); }
+static void setup_two_of_four_held(void)
+{
+    begin(4);
+    struct shmq_ring ring = member(5);
+    ring.member = &stage.members[2];
+    hand(5, 0, &ring);
+    hand(5, 1, &ring);
+    stage.actors[0].notes[2] = 3; /* who has them is not on the stage */
 }
 static void setup_counted(void)
 {
@@ -710,6 +750,7 @@ static void check_all_joined(void)
     check_once(2);
     check_head(2);
 }
+static void check_four(void) { check_once(4); }
 static void check_padding(void) { check_head(1); }
 static void check_unwanted(void)
 {
@@ -1875,6 +1916,12 @@ const struct scenario group_scenarios[] = {
          MORTAL("member", take_all_and_go), THREAD("other", take_all_after_first)),
     PLAY("ring_expired_once", "what is too old is finished and counted once", setup_expired, check_expired, NULL, 0,
          THREAD("member", take_next), THREAD("other", take_next)),
+    PLAY("ring_skimmed_come_once", "each comes once, also to whoever goes over what others have had", setup_two, check_all_joined,
+         NULL, 0, THREAD("member", take_wanted), THREAD("other", skim_wanted)),
+    PLAY("ring_two_skim", "and to two who go over what a third one has", setup_two_of_four_held, check_four, NULL, 0,
+         THREAD("member", skim_wanted), THREAD("other", skim_wanted)),
+    PLAY("ring_skimmed_of_the_dead", "what one had who was killed comes to whoever has gone over it", setup_first_seat_is_free,
+         check_all_joined, NULL, 1, MORTAL("member", take_all_and_go), THREAD("other", skim_all_after_first)),
     PLAY("ring_joiner_is_killed", "P7: killed between entering the group and a claim", setup_first_seat_is_free,
          check_all_joined, NULL, 1, MORTAL("member", take_all_and_go), THREAD("other", take_all_after_first)),
     PLAY("ring_lease_ends_beside_an_ack", "B10: an ack and a lease that ends", setup_held_with_lease, check_lease, NULL,

@@ -133,6 +133,7 @@ struct shmq_ring stage_ring(uint32_t thread)
         .window = 4,
         .window_shift = 2,
         .slots = RING_SLOTS,
+        .skim = UINT32_MAX, /* nobody goes over what others have had, unless a scenario says so */
         .checkpoint = the_checkpoint(),
         .member = &stage.members[thread],
         .reaped_ns = ring_now(),

@@ -33,6 +33,8 @@ LONG = {
     "ring_laps_do_not_mix",
     "ring_padding_of_an_earlier_lap",
     "ring_purged_behind_the_window",
+    "ring_skimmed_come_once",
+    "ring_skimmed_of_the_dead",
     "second_sleeper_is_woken",
     "side_given_back_is_dropped",
     "side_two_reap_a_move",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -11,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support import Child, hold_until_killed, in_child, until
+from support import DONE, Child, chunk_files, hold_until_killed, in_child, patch, until, words
 
 import shmq
 from shmq import _native
@@ -758,3 +759,70 @@ def test_found_what_a_group_with_auto_acks_cannot_do_was_done_without_a_word(que
         with pytest.raises(shmq.Mismatch, match='made with ack="explicit"'):
             verb(message)
         message.ack()  # is finished anyway
+
+
+# ---------------------------------------------------------------- what others have had
+def so_many(member, count):
+    """*count* messages, from as many chunks as they are in."""
+    found = []
+    while len(found) < count:
+        found += member.get_many(count - len(found), 0)
+    return found
+
+
+def test_a_member_goes_over_what_others_have_had_without_reading_it(path):
+    """It is found in the window: a chunk that is damaged there was good when the others read it."""
+    with shmq.open(path) as queue:
+        for number in range(5_000):
+            queue.put(b"%d" % number)
+        fast, slow = join(queue), join(queue)
+        assert slow.get(0).payload == b"0"
+        taken = so_many(fast, 3_000)
+        damaged = 0
+        for number, file in enumerate(chunk_files(path)):
+            done = [each for each in words(path, number) if each.state == DONE]
+            for each in done[3:5] if len(done) > 2_000 else []:  # a chunk that has an index
+                patch(file, each.position, bytes(8))
+                damaged += 1
+        assert damaged > 0
+        assert payloads(so_many(slow, 2)) == [b"3001", b"3002"]
+        fast.ack(*taken)
+        assert fast.get(0).payload == b"3003"
+
+
+def test_what_is_given_back_behind_a_member_that_went_over_it_comes(queue):
+    """In front of the one that gave it back, and of the one that went over it; and no message comes twice."""
+    put_numbers(queue, 1_000)
+    a, b = join(queue), join(queue)
+    assert b.get(0).payload == b"0"
+    of_a = so_many(a, 600)
+    assert b.get(0).payload == b"601"
+    for each in of_a[100:500:7]:
+        each.nack()
+    given_back = payloads(of_a[100:500:7])
+    rest = payloads(everything(b))
+    assert sorted(rest, key=int) == sorted(given_back + [b"%d" % i for i in range(602, 1000)], key=int)
+    a.ack(*of_a[:100])
+
+
+def test_members_that_go_over_each_other_have_each_message_once(queue):
+    """Whatever they take at a time, and with messages that are not their time yet, or padding, in between."""
+    members = [join(queue) for _ in range(4)]
+    dice = random.Random(3)
+    had, put = [], 0
+    for _ in range(60):
+        count = dice.randrange(1, 400)
+        put_numbers(queue, count, first=put)
+        put += count
+        if dice.random() < 0.3:
+            queue.put(b"%d" % put, delay=0.001)
+            put += 1
+        if dice.random() < 0.3:
+            queue.reserve(20).abort()
+        for member in dice.sample(members, dice.randrange(1, 5)):
+            with contextlib.suppress(shmq.Empty):
+                messages = member.get_many(dice.randrange(1, 300), timeout=0)
+                had += payloads(messages)
+                member.ack(*dice.sample(messages, len(messages)))
+    until(lambda: had.extend(payloads(everything(members[0]))) or len(had) >= put)
+    assert sorted(map(int, had)) == list(range(put))

@@ -4,6 +4,7 @@
  * message that is not its time yet, or waits for its key, is left to the side table or to its bucket; one that the window has
  * no room for stops the walk. */
 #include "chunk/filter.h"
+#include "chunk/find.h"
 #include "chunk/record.h"
 #include "chunk/settle.h"
 #include "chunk/timed.h"
@@ -143,6 +144,38 @@ static int room(shmq_ring *ring, uint64_t index, uint64_t count)
 }
 
 /* ------------------------------------------------------------------ one step, and what is stepped over */
+/* Has somebody had it, of the window or before it? Then it is nobody's first time. */
+static bool ring_had(const shmq_ring *ring, uint64_t index)
+{
+    return ring_state(ring, index, ring_look(ring, index)) != RING_PENDING;
+}
+/* Go on behind what others have had, where that is much: the window says so of eight messages in a cache line, where the
+ * chunk has one word in a line or two. Of many members each would walk over what all the others take. */
+static void skim(const shmq_ring *ring, shmq_chunk *chunk, struct walk *walk)
+{
+    if (ring->skim > ring->window) {
+        return;
+    }
+    const uint64_t index = chunk->base + walk->ordinal;
+    const uint64_t head = head_of(ring);
+    const uint64_t far = index + ring->skim;
+    uint64_t to = index > head ? index : head;
+    if (far > head + ring->window || !ring_had(ring, far - 1)) {
+        return;
+    }
+    while (to < head + ring->window && ring_had(ring, to)) {
+        to++;
+    }
+    struct found found;
+    if (to < far) {
+        return;
+    }
+    const int code = index_find_place(chunk, to - chunk->base, *walk, &found);
+    if (code == SHMQ_OK || code == SHMQ_EMPTY || code == SHMQ_ROLL) {
+        *walk = found.walk; /* or the chunk's end; what is wrong on the way is told by whoever walks there */
+    }
+}
+
 /* One step of the walk: how many were taken (0 or 1), or why it stops. */
 static int64_t step(shmq_ring *ring, shmq_chunk *chunk, shmq_reader *reader, struct walk *walk, shmq_taken *taken)
 {
@@ -187,6 +220,9 @@ static int64_t step(shmq_ring *ring, shmq_chunk *chunk, shmq_reader *reader, str
         break;
     }
     code = walk_past(chunk, walk, word);
+    if (code == SHMQ_OK && count == 0) {
+        skim(ring, chunk, walk);
+    }
     return code == SHMQ_OK ? count : code;
 }
 

@@ -176,6 +176,7 @@ shmq_ring *shmq_ring_new(void *memory, uint64_t bytes, const uint8_t queue_id[16
     ring->finish = finish;
     ring->keep_expired = keep_expired;
     ring->in_order = load_relaxed(&ring->checkpoint->kind) == CHECKPOINT_LONE;
+    ring->skim = SKIM;
     ring->returns_seen = UINT64_MAX;
     ring->side_seen = UINT64_MAX;
     if (!side_remember(ring)) {

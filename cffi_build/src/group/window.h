@@ -9,6 +9,8 @@
 #include "os/os.h"
 #include "shmq.h"
 
+#define SKIM 64u /* fewer are walked over as quickly as they are gone over */
+
 struct shmq_ring {
     struct ring *page;
     uint64_t *words;
@@ -29,6 +31,7 @@ struct shmq_ring {
     shmq_member *member;
     int64_t lease_ns;         /* 0 = for ever */
     uint32_t most;            /* attempts that a message is worth, for whoever only looks; 0 = any */
+    uint32_t skim;            /* so many messages that others have had are not walked over one by one */
     bool finish;              /* claiming a message finishes it: ack="auto" */
     bool keep_expired;        /* hand expired messages out, to be moved */
     bool in_order;            /* of a lone consumer: what was parked comes lowest first, before what came back in the window */
