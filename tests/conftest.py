@@ -22,6 +22,25 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def only_processes_are_killed():
+    """A pid that is none by mistake, 0 or -1, would have a kill end the whole run, and whoever started it."""
+    kill, killpg, own = os.kill, os.killpg, os.getpgrp()
+
+    def kill_one(pid: int, number: int) -> None:
+        assert pid > 0, f"os.kill({pid}, {number})"
+        kill(pid, number)
+
+    def kill_group(group: int, number: int) -> None:
+        assert group not in (0, 1, own), f"os.killpg({group}, {number})"
+        killpg(group, number)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(os, "kill", kill_one)
+        patched.setattr(os, "killpg", kill_group)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def quick_disk(request, monkeypatch):
     """What is not about the disk need not wait for it: only tests marked `disk` sync for real."""
