@@ -16,7 +16,7 @@ import struct
 
 from shmq import _native, errors, later
 from shmq._native.layout import chunk_header
-from shmq.hints import TYPE_CHECKING
+from shmq.hints import TYPE_CHECKING, NamedTuple
 from shmq.storage import files, new_chunks, spares, warm
 from shmq.storage.new_chunks import grain_for
 from shmq.storage.paths import CHUNKS, chunk_name, parse_chunk_name
@@ -33,6 +33,14 @@ _FEW = 64
 """Of so many chunks, whoever opens a queue looks for each; of more, for the first and the last."""
 _TRIES = 1000
 """How often to look for the live end while others fill, finish and retire whole chunks between two of our steps."""
+
+
+class _Renewed(NamedTuple):
+    """A used file that has become the next chunk."""
+
+    fd: _native.Fd
+    key: spares.Key
+    size: int
 
 
 def break_in(live: list[tuple[int, int]]) -> str:
@@ -222,23 +230,53 @@ class Chain:
                     f"cannot open {self._home.path}/{CHUNKS}/{name}: it has {size} bytes, and no chunk has so "
                     f"{'few' if size < _native.PAGE_BYTES else 'many'}; nothing was changed"
                 )
-            chunk = _native.Chunk(
-                fd,
-                size,
-                base=base,
-                sequence=sequence,
-                queue_id=self._home.queue_id,
-                member=self._member,
-                path=f"{self._home.path}/{CHUNKS}/{name}",
-                writable=writable,
-                padding=may_write and not writable,
-                checksum=self._home.options.checksum,
-                memory=memory or _native.map_held(fd, size, writable=writable),
-                used=memory is not None,
-            )
+            mapped = memory or _native.map_held(fd, size, writable=writable)
+            chunk = self._chunk(fd, sequence, base, name, mapped, writable=writable, used=memory is not None)
             if memory is None:
                 warm.keep(key, chunk.map, self._home.queue_id)
             if syncing and may_write:
+                chunk.keep(fd)
+                return chunk
+        except BaseException:
+            fd.close()
+            raise
+        fd.close()
+        return chunk
+
+    def _chunk(
+        self, fd: int, sequence: int, base: int, name: str, memory: _native.FileMap, *, writable: bool, used: bool
+    ) -> _native.Chunk:
+        """A live chunk that is mapped there."""
+        return _native.Chunk(
+            fd,
+            len(memory),
+            base=base,
+            sequence=sequence,
+            queue_id=self._home.queue_id,
+            member=self._member,
+            path=f"{self._home.path}/{CHUNKS}/{name}",
+            writable=writable,
+            padding=not (self._home.read_only or writable),
+            checksum=self._home.options.checksum,
+            memory=memory,
+            used=used,
+        )
+
+    def _go_on_in(self, renewed: _Renewed, sequence: int, base: int) -> _native.Chunk:
+        """
+        The chunk that a used file has become here, which is mapped, and locked since before it had this name.
+
+        So whatever has happened to the name since, nobody has cleared the file; `_enter` sees whether it was retired.
+        """
+        fd, key, size = renewed
+        syncing = self._home.options.durability.waits
+        name = chunk_name(base, sequence)
+        try:
+            memory = warm.take(key, fd, locked=True)
+            if memory is None:  # another thread came to the chunk before us
+                return self._map(fd, size, sequence, base, self._home.chunks, name, writable=True, syncing=syncing)
+            chunk = self._chunk(fd, sequence, base, name, memory, writable=True, used=True)
+            if syncing:
                 chunk.keep(fd)
                 return chunk
         except BaseException:
@@ -478,8 +516,8 @@ class Chain:
     ) -> _native.Chunk | None:
         problem = ""
         adoption = chunk.adoption()
-        if writable and not adoption and self._is_last(chunk.sequence, base):
-            return None
+        if writable and not adoption and self._home.same_boot and self.newest() <= chunk.sequence:
+            return None  # nobody is known to have made it: whoever makes it finds out
         for _ in range(3):  # it may be linked between our looking for it and our looking for later ones
             try:
                 return self._open_tail(chunk.sequence + 1, base) if writable else self.open(chunk.sequence + 1, base)
@@ -496,10 +534,6 @@ class Chain:
         if chunk.sequence + 1 < self._member.control.first_live():
             raise self._gone(f"cannot go on after {chunk.path}: what followed it was retired")
         raise errors.Corrupt(f"cannot go on after {chunk.path}: {problem}; nothing was changed")
-
-    def _is_last(self, sequence: int, behind: int) -> bool:
-        """Whether nobody has made the chunk behind it, which begins there. Cheaper than to find it missing."""
-        return self._home.same_boot and self.newest() <= sequence and not self.is_there(sequence + 1, behind)
 
     def _finish_adoption(self, chunk: _native.Chunk, adoption: int, base: int, *, must: bool) -> _native.Chunk | None:
         """
@@ -591,14 +625,14 @@ class Chain:
         before = max(sequence - self._member.control.first_live(), 0)  # it may be damaged, or have risen
         filled = 0 if to_seal else chunk.filled()[1]
         filled = chunk.size if 2 * filled >= chunk.size else filled  # what was sealed for the next message was full
-        renewed: list[tuple[_native.Fd, int]] = []
+        renewed: list[_Renewed] = []
 
         def renew(at_least: int, at_most: int) -> bool:
             for key, memory in warm.idle(self._home.queue_id).items():
                 if at_least <= len(memory) <= at_most:
                     fd = new_chunks.renewed(self._home, key, memory, base, sequence, grain)
                     if fd is not None:
-                        renewed.append((fd, len(memory)))
+                        renewed.append(_Renewed(fd, key, len(memory)))
                         return True
             return False
 
@@ -616,7 +650,9 @@ class Chain:
             renew=renew,
         )
         try:
-            return self._enter(self._open_tail(sequence, base, *renewed))
+            return self._enter(
+                self._go_on_in(renewed[0], sequence, base) if renewed else self._open_tail(sequence, base)
+            )
         except (errors.Gone, FileNotFoundError):  # filled by others, finished and retired, before or after it was made
             if made:
                 self._home.drop_chunk(base, sequence)
@@ -626,13 +662,8 @@ class Chain:
         first = self.first_index()
         return errors.Gone(f"{what}; the first index still there is {first}", first)
 
-    def _open_tail(self, sequence: int, base: int, made: tuple[_native.Fd, int] | None = None) -> _native.Chunk:
-        """*made*: a descriptor of it, and its size, for whoever has one."""
-        syncing = self._home.options.durability.waits
-        if made is None:
-            return self.open(sequence, base, writable=True, syncing=syncing)
-        name = chunk_name(base, sequence)
-        return self._map(*made, sequence, base, self._home.chunks, name, writable=True, syncing=syncing)
+    def _open_tail(self, sequence: int, base: int) -> _native.Chunk:
+        return self.open(sequence, base, writable=True, syncing=self._home.options.durability.waits)
 
     def _enter(self, chunk: _native.Chunk) -> _native.Chunk:
         # Whoever opened or linked a chunk looks again before the first claim there: a slow roller could have brought a

@@ -39,8 +39,8 @@ class _Entry:
         self.keeps: bool | None = None
         """Whether mappings of its file keep locks: its file system is mounted as long as it is mapped."""
 
-    def lock(self, fd: int) -> bool:
-        if not spares.lock_as_mapper(fd):
+    def lock(self, fd: int, *, locked: bool) -> bool:
+        if not (locked or spares.lock_as_mapper(fd)):
             return False
         if self.keeps is None:
             self.keeps = _native.keeps_locks(fd)
@@ -56,17 +56,19 @@ _entries: list[_Entry] = []
 _lock = locks.Lock()
 
 
-def take(key: tuple[int, int, bool], fd: int) -> _native.FileMap | None:
+def take(key: tuple[int, int, bool], fd: int, *, locked: bool = False) -> _native.FileMap | None:
     """
     A waiting mapping of that (device, inode, writable), locked as every mapping is; None when there is none.
 
-    *fd*: an opening of that file which carries no lock yet.
+    *fd*: an opening of that file which carries no lock yet, or is *locked* as a mapping is.
 
     One that has just been left, and is locked still, is as good: who comes to one chunk again and again maps it once.
     """
     with _lock:
         for entry in _entries:
-            if entry.key == key and (entry.lock(fd) if entry.idle else sys.getrefcount(entry.map) == _ALONE):
+            if entry.key == key and (
+                entry.lock(fd, locked=locked) if entry.idle else sys.getrefcount(entry.map) == _ALONE
+            ):
                 entry.idle = False
                 return entry.map
     return None

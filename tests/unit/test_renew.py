@@ -16,6 +16,12 @@ MIB = 1 << 20
 SIZE = 1 << 16
 
 
+@pytest.fixture(autouse=True)
+def nothing_else_is_mapped(monkeypatch):
+    """What other tests have left is not watched here: only so many mappings are."""
+    monkeypatch.setattr(warm, "_entries", [])
+
+
 def go_round(queue, consumer, times):
     """Messages of 1 MiB, each taken before the next one."""
     for number in range(times):
@@ -244,6 +250,22 @@ def test_what_waits_here_of_a_queue_is_told_newest_first(make):
     order = [entry.key for entry in warm._entries if entry.idle and entry.key[2] and entry.queue == home.queue_id]
     assert list(waiting) == order[::-1]
     assert warm.idle(b"another queue id") == {}
+
+
+def test_whoever_comes_second_to_a_chunk_that_was_renewed_here_maps_it_too(make, monkeypatch):
+    """Another thread of this process may have taken the mapping that waited, once the chunk had its name."""
+    queue = make(chunk_bytes=64 * MIB)
+    consumer = queue.consumer("c")
+    go_round(queue, consumer, 60)
+    take, too_late = warm.take, []
+
+    def taken(key, fd, *, locked=False):
+        too_late.append(locked)
+        return None if locked else take(key, fd)
+
+    monkeypatch.setattr(warm, "take", taken)
+    go_round(queue, consumer, 60)
+    assert any(too_late)
 
 
 # ---------------------------------------------------------------- in memory

@@ -30,9 +30,9 @@ uint64_t shmq_chunk_used(const void *memory, uint64_t bytes, uint32_t grain)
 static bool alone(const shmq_renewal *it, int fd)
 {
     struct os_file found;
-    return named_plainly(fd, it->directory, it->used_name, it->owner, &found) && found.bytes == it->bytes
-           && os->lock_byte(fd, MAPPERS_BYTE) == 0
-           && named_plainly(fd, it->directory, it->used_name, it->owner, &found); /* still: nobody made a chunk of it */
+    return os->lock_byte(fd, MAPPERS_BYTE) == 0
+           && named_plainly(fd, it->directory, it->used_name, it->owner, &found) /* still: nobody made a chunk of it */
+           && found.bytes == it->bytes;
 }
 
 static int renewed(const shmq_renewal *it, int fd)
