@@ -74,6 +74,7 @@ SOURCES = [
     "python/hot_forward.c",
     "python/hot_map.c",
     "python/hot_hand.c",
+    "python/hot_early.c",
     "python/hot_mutex.c",
     "python/hot_message.c",
     "python/hot_names.c",

@@ -10,6 +10,7 @@ from shmq import _native, ending, errors, given, habits, later
 from shmq import filter as filters
 from shmq.closable import Closable
 from shmq.deadlines import deadline_of
+from shmq.early import early_put
 from shmq.hints import TYPE_CHECKING, Any, T, Unpack, cast
 from shmq.options import OptionKeywords, Options, OtherKeywords
 from shmq.putting.producer import Producer
@@ -230,6 +231,7 @@ class Queue(_native.Finder[T], Closable):
                 self.__dict__["put"] = self._producer.put  # from now on a put costs one Python call less
             return self._producer
 
+    @early_put
     def put(
         self,
         payload: T | AsBytes,

@@ -55,6 +55,7 @@ from shmq._native.core import (
     TO_BE_MOVED,
     WAITING,
     Block,
+    Early,
     End,
     Eye,
     Fd,

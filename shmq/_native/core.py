@@ -86,6 +86,7 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     from shmq._hot import Block as Block  # noqa: PLC0414  # exported, as the others
+    from shmq._hot import Early as Early  # noqa: PLC0414
     from shmq._hot import End as End  # noqa: PLC0414
     from shmq._hot import Eye as Eye  # noqa: PLC0414
     from shmq._hot import Fd as Fd  # noqa: PLC0414
@@ -142,7 +143,7 @@ else:
         _hot.Held,
     )
     Kept, Message, Mutex, Shelf, Tail = _hot.Kept, _hot.Message, _hot.Mutex, _hot.Shelf, _hot.Tail
-    Onward, leads, makes = _hot.Onward, _hot.leads, _hot.makes
+    Early, Onward, leads, makes = _hot.Early, _hot.Onward, _hot.leads, _hot.makes
     End = object  # what they have in common is in C
     handed, message, strict, tell = _hot.handed, _hot.message, _hot.strict, _hot.tell
     is_over, over, parts, stands, tried = _hot.is_over, _hot.over, _hot.parts, _hot.stands, _hot.tried

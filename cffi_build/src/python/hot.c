@@ -86,7 +86,7 @@ static int hot_exec(PyObject *module)
     home = PyInterpreterState_Get();
     int (*const parts[])(PyObject *) = {hot_mutex_exec, hot_message_exec, hot_put_exec, hot_take_exec,
                                         hot_hand_exec,  hot_find_exec,    hot_fd_exec,  hot_map_exec,
-                                        hot_forward_exec, hot_names_exec};
+                                        hot_forward_exec, hot_names_exec, hot_early_exec};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         if (parts[i](module) < 0) {
             return -1;

@@ -39,6 +39,7 @@ int hot_fd_exec(PyObject *module);
 int hot_find_exec(PyObject *module);
 int hot_forward_exec(PyObject *module);
 int hot_hand_exec(PyObject *module);
+int hot_early_exec(PyObject *module);
 int hot_map_exec(PyObject *module);
 int hot_mutex_exec(PyObject *module);
 int hot_message_exec(PyObject *module);

@@ -487,8 +487,7 @@ static PyObject *put_bytes(Tail *self, PyObject *data, PyObject *const *args, Py
     return answer;
 }
 
-/* put(payload, *, key, type, time_ns, headers, dedup, timeout) -> index */
-static PyObject *tail_put(Tail *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
+PyObject *tail_put(Tail *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     if (count != 1 || load_relaxed(&self->end.chunk) == NULL) {
         return put_otherwise(self, 0, args, count, names);

@@ -26,6 +26,8 @@ struct place {
 };
 struct place tail_place(Tail *self);
 bool is_tail(PyObject *object);
+/* put(payload, *, key, type, time_ns, headers, dedup, timeout) -> index */
+PyObject *tail_put(Tail *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 
 /* What a message carries. */
 struct carried {
