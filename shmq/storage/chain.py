@@ -71,6 +71,7 @@ class Chain:
         """A chunk that is mapped to be written, for `tail`, if it is the last one still."""
         self.remembered: tuple[int, int] | None = None
         """(sequence, base) of a chunk where somebody stood: `named` asks for it before it lists thousands of names."""
+        self._made_last = -1  # the sequence of the last chunk, if it was made here
         self.await_used: Callable[[int], bool] | None = None
         """Whether a used file has come back, for whoever would make a new one of so many bytes otherwise."""
 
@@ -648,7 +649,9 @@ class Chain:
             busy=new_chunks.is_quick(chunk.created_ns(), filled),
             await_used=self.await_used,
             renew=renew,
+            alone=chunk.sequence == self._made_last,
         )
+        self._made_last = sequence if made else -1
         try:
             return self._enter(
                 self._go_on_in(renewed[0], sequence, base) if renewed else self._open_tail(sequence, base)

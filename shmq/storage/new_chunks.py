@@ -10,7 +10,7 @@ import time
 from shmq import _native, errors
 from shmq.hints import TYPE_CHECKING
 from shmq.options import CHUNK_MIN, FIRST_CHUNK, SMALLEST_CHUNK
-from shmq.storage import blocks, files, spares, volatile, warm
+from shmq.storage import blocks, files, spares, turns, volatile, warm
 from shmq.storage.paths import CHUNKS, chunk_name
 
 if TYPE_CHECKING:
@@ -116,6 +116,7 @@ def make_chunk(
     busy: bool = False,
     await_used: Callable[[int], bool] | None = None,
     renew: Callable[[int, int], bool] | None = None,
+    alone: bool = False,
 ) -> bool:
     """
     Make the chunk *base*-*sequence*, large enough for a region of *region* bytes; False when it is there already.
@@ -124,7 +125,8 @@ def make_chunk(
     *make_room*: what gives chunks back that nobody needs; called where the disk has no room. *filled*: how many
     bytes of the chunk before are in use. *busy*: it filled quickly. *await_used*: whether a used file came back, for
     who would make a new one of so many bytes otherwise. *renew*: has a used file of a size between two, which is mapped
-    here, become that chunk, if there is one.
+    here, become that chunk, if there is one. *alone*: the one before was made here, too, so as a rule nobody else makes
+    this one: a used file that is mapped is taken without waiting for a turn.
 
     Raises:
         DiskFull: there is no room, not even for the smallest that would do; nothing was made.
@@ -135,6 +137,34 @@ def make_chunk(
     normal = chunk_size(home, sequence, before, region, filled, busy=busy)
     wanted = min(normal, max(_BUSY if busy else worth_keeping(home), _room_for(region)))
     usable = max(needed, wanted), max(normal, _SPARE_MAX)
+    if alone and renew is not None and renew(*usable):
+        return True
+    with turns.Turn(home.chunks, chunk_name(base, sequence)) as mine:
+        made = _of_used_file(home, base, sequence, grain, usable, await_used, renew) if mine else False
+        if made is not None:
+            return made
+        size = max(normal, needed)
+        with contextlib.suppress(errors.DiskFull):
+            return _of_new_file(home, base, sequence, grain, size, size, needed)
+        if make_room is not None:
+            make_room()
+        made = _of_spare(home, base, sequence, grain, needed, _native.CHUNK_BYTES_MAX)
+        if made is not None:
+            return made
+        spares.drop(home.chunks)
+        return _of_new_file(home, base, sequence, grain, size, needed, needed)
+
+
+def _of_used_file(
+    home: Directory,
+    base: int,
+    sequence: int,
+    grain: int,
+    usable: tuple[int, int],
+    await_used: Callable[[int], bool] | None,
+    renew: Callable[[int, int], bool] | None,
+) -> bool | None:
+    """As `make_chunk`, of a used file of a size between two; None when there is none."""
     if renew is not None and renew(*usable):
         return True
     made = _of_spare(home, base, sequence, grain, *usable)
@@ -142,18 +172,7 @@ def make_chunk(
         if renew is not None and renew(*usable):
             return True
         made = _of_spare(home, base, sequence, grain, *usable)
-    if made is not None:
-        return made
-    size = max(normal, needed)
-    with contextlib.suppress(errors.DiskFull):
-        return _of_new_file(home, base, sequence, grain, size, size, needed)
-    if make_room is not None:
-        make_room()
-    made = _of_spare(home, base, sequence, grain, needed, _native.CHUNK_BYTES_MAX)
-    if made is not None:
-        return made
-    spares.drop(home.chunks)
-    return _of_new_file(home, base, sequence, grain, size, needed, needed)
+    return made
 
 
 def _of_spare(home: Directory, base: int, sequence: int, grain: int, at_least: int, at_most: int) -> bool | None:

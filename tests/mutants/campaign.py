@@ -117,6 +117,7 @@ OWN = {
     "verify": "saved verify damaged_words holes bad_words",
     "view": "saved recover damaged_words",
     "volatile": "saved volatile directory",
+    "turns": "rolling",
     "warm": "files large grain",
     "watermark": "synced durability recover",
 }

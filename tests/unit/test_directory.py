@@ -669,14 +669,14 @@ def test_the_next_chunk_is_made_for_what_it_is_to_hold_and_for_what_was_in_the_o
     base = last.sealed()
     following = chain.roll(last, 100)
     assert (following.sequence, following.base) == (4, base)
-    more = {"busy": False, "await_used": chain.await_used}
+    more = {"busy": False, "await_used": chain.await_used, "alone": False}
     assert callable(made[0][-1].pop("renew"))
     assert made == [(base, 4, 100, 4, 0, chain.make_room, filled, more)]
     following.seal()
     last = chain.roll(following, 70_000, to_seal=True)
     grain = new_chunks.grain_for(70_000, 0, following.size)
     assert callable(made[1][-1].pop("renew"))
-    assert made[1] == (base, 5, 70_000, 5, grain, chain.make_room, 0, more)
+    assert made[1] == (base, 5, 70_000, 5, grain, chain.make_room, 0, more | {"alone": True})
     assert last.base == base
     while 2 * last.filled()[1] < last.size:
         long.put(bytes(1000))

@@ -1,0 +1,147 @@
+"""Of many producers that come to the end of a chunk at once, one makes the next; the others wait a moment for it."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import signal
+import time
+import types
+
+import pytest
+from support import Child, hold_until_killed
+
+import shmq
+from shmq.storage import files, new_chunks, turns
+
+
+@pytest.fixture(autouse=True)
+def nobody_was_waited_for(monkeypatch):
+    monkeypatch.setattr(turns, "_vain_until", 0.0)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    with files.open_directory(str(tmp_path)) as fd:
+        yield fd
+
+
+def holds(say, path, make=None):
+    """It has the turn, and makes that file when it is told to (or nothing), and stays."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    say("mine")
+    if make is not None:
+        time.sleep(0.02)
+        open(os.path.join(path, make), "x").close()
+    hold_until_killed(say)
+
+
+def is_free(path):
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(fd)
+    return True
+
+
+def test_whoever_is_first_makes_it_and_whoever_is_next_finds_it(folder, tmp_path):
+    with turns.Turn(folder, "next") as mine:
+        assert mine
+        assert not is_free(tmp_path)
+        (tmp_path / "next").touch()
+    assert is_free(tmp_path)
+    with turns.Turn(folder, "next") as mine:
+        assert not mine
+    assert is_free(tmp_path)
+
+
+def test_what_another_one_is_making_is_waited_for(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(turns, "_PATIENCE", 60)
+    with Child(holds, tmp_path, "next") as other:
+        assert other.hear() == "mine"
+        with turns.Turn(folder, "next") as mine:
+            assert not mine
+            assert (tmp_path / "next").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_whoever_is_gone_or_stopped_keeps_nobody(folder, tmp_path, number):
+    with Child(holds, tmp_path) as other:
+        assert other.hear() == "mine"
+        other.signal(number)
+        if number == signal.SIGKILL:
+            other.join()
+        with turns.Turn(folder, "next") as mine:
+            assert mine
+
+
+def test_after_a_wait_in_vain_there_is_none_for_a_while(folder, tmp_path, monkeypatch):
+    slept = []
+    monkeypatch.setattr(turns, "time", types.SimpleNamespace(monotonic=time.monotonic, sleep=slept.append))
+    with Child(holds, tmp_path) as other:
+        assert other.hear() == "mine"
+        with turns.Turn(folder, "next"):
+            assert slept
+        slept.clear()
+        with turns.Turn(folder, "next") as mine:
+            assert mine
+            assert not slept
+        monkeypatch.setattr(turns, "_vain_until", 0.0)
+        with turns.Turn(folder, "next"):
+            assert slept
+
+
+def test_what_a_handler_raises_while_it_waits_gives_the_turn_back(folder, tmp_path, monkeypatch):
+    def raises(*_):
+        raise KeyboardInterrupt
+
+    with Child(holds, tmp_path) as other:
+        assert other.hear() == "mine"
+        monkeypatch.setattr(turns, "time", types.SimpleNamespace(monotonic=time.monotonic, sleep=raises))
+        with pytest.raises(KeyboardInterrupt), turns.Turn(folder, "next"):
+            pass
+    monkeypatch.setattr(turns, "files", types.SimpleNamespace(is_there=raises))
+    with pytest.raises(KeyboardInterrupt), turns.Turn(folder, "next"):
+        pass
+    assert is_free(tmp_path)
+
+
+def test_where_there_are_no_such_locks_each_makes_it(folder, monkeypatch):
+    def refuses(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(turns.fcntl, "flock", refuses)
+    with turns.Turn(folder, "next") as mine:
+        assert mine
+
+
+def test_a_put_that_rolls_goes_on_behind_another_ones_chunk_or_without_it(path, monkeypatch):
+    monkeypatch.setattr(turns, "_PATIENCE", 0.05)
+    with shmq.open(path) as queue, Child(holds, f"{path}/chunks") as other:
+        assert other.hear() == "mine"
+        for number in range(3_000):
+            assert queue.put(b"%d" % number) == number
+        assert [bytes(message.payload) for message in queue.reader(start=0)] == [b"%d" % i for i in range(3_000)]
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_used_file_is_taken_without_a_turn_by_whoever_made_the_chunk_before(queue, alone, monkeypatch):
+    """Where one process puts, a roll asks nobody."""
+    entered, renewed = [], []
+    real = turns.Turn.__enter__
+    monkeypatch.setattr(turns.Turn, "__enter__", lambda turn: entered.append(turn) or real(turn))
+    home = queue._session.home
+    queue.put(b"first")
+    entered.clear()
+    (sequence, base), *_ = queue._session.chain().names()
+    answer = new_chunks.make_chunk(
+        home, base + 1, sequence + 1, renew=lambda *sizes: renewed.append(sizes) or True, alone=alone
+    )
+    assert answer
+    assert len(renewed) == 1
+    assert len(entered) == (not alone)
