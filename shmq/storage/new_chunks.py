@@ -139,7 +139,8 @@ def make_chunk(
     usable = max(needed, wanted), max(normal, _SPARE_MAX)
     if alone and renew is not None and renew(*usable):
         return True
-    with turns.Turn(home.chunks, chunk_name(base, sequence)) as mine:
+    with turns.opened(home.chunks) as turn:
+        mine = turns.is_mine(turn, chunk_name(base, sequence))
         made = _of_used_file(home, base, sequence, grain, usable, await_used, renew) if mine else False
         if made is not None:
             return made

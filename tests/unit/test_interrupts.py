@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import gc
 import itertools
 import os
@@ -17,7 +18,7 @@ from support import in_child, kept_locks, peek, until
 import shmq
 from shmq import _native
 from shmq import durability as durability_of_shmq
-from shmq.storage import making
+from shmq.storage import making, new_chunks
 from shmq.taking import dead
 from shmq.worker import Worker
 
@@ -653,3 +654,59 @@ def test_found_an_adopt_interrupted_as_it_closed_what_was_staged_could_not_be_re
         assert queue.adopt(staged) == range(1, 2)
         with pytest.raises(shmq.Closed):
             queue.adopt(staged)
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["alone", "beside others"])
+def test_an_interrupted_roll_into_a_used_file_puts_once_or_not_at_all(tmp_path, monkeypatch, alone):
+    """The file that this process has mapped becomes a chunk in several steps, under locks; none leaves it half done."""
+    monkeypatch.setattr("shmq.storage.spares.WORTH_KEEPING", 0)
+    renewed, real = [], new_chunks.renewed
+    monkeypatch.setattr(new_chunks, "renewed", lambda *given: renewed.append(real(*given)) or renewed[-1])
+    options = shmq.Options(chunk_bytes=1 << 16)
+    with shmq.open(str(tmp_path / "q"), options=options) as queue, queue.consumer("c") as consumer:
+        expected, rolled = 0, 0
+        for this in places():
+            for _ in range(3):  # what was used comes back, and is mapped here
+                queue.put(b"%d" % expected)
+                _end_the_chunk(queue)
+                assert consumer.take(timeout=0) == b"%d" % expected
+                expected += 1
+            gc.collect()  # what an interrupted roll had in its hands
+            renewed.clear()
+            if not alone:
+                queue._producer._chain._made_last = -1  # then it is somebody's turn
+            with this.interrupted():
+                queue.put(b"%d" % expected)
+            assert is_free(queue), this.at
+            rolled += any(fd is not None for fd in renewed)
+            queue.put(b"%d" % (expected + 1))
+            seen = [int(each) for each in iter(lambda: _taken(consumer), None)]
+            whole, without = [expected, expected + 1], [expected + 1]
+            assert seen == whole or (this.raised and seen == without), this.at
+            _end_the_chunk(queue)
+            expected += 2
+        assert rolled > 40
+
+
+def _end_the_chunk(queue):
+    chain = queue._session.chain()
+    chain.open(*chain.names()[-1], writable=True).seal()
+
+
+def _taken(consumer):
+    try:
+        return consumer.take(timeout=0)
+    except shmq.Empty:
+        return None
+
+
+def is_free(queue):
+    """Whether nobody has the turn to make a chunk."""
+    fd = os.open(f"{queue.path}/chunks", os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(fd)
+    return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -38,6 +39,12 @@ def holds(say, path, make=None):
     hold_until_killed(say)
 
 
+@contextlib.contextmanager
+def turn_for(folder, name):
+    with turns.opened(folder) as turn:
+        yield turns.is_mine(turn, name)
+
+
 def is_free(path):
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -50,12 +57,12 @@ def is_free(path):
 
 
 def test_whoever_is_first_makes_it_and_whoever_is_next_finds_it(folder, tmp_path):
-    with turns.Turn(folder, "next") as mine:
+    with turn_for(folder, "next") as mine:
         assert mine
         assert not is_free(tmp_path)
         (tmp_path / "next").touch()
     assert is_free(tmp_path)
-    with turns.Turn(folder, "next") as mine:
+    with turn_for(folder, "next") as mine:
         assert not mine
     assert is_free(tmp_path)
 
@@ -64,7 +71,7 @@ def test_what_another_one_is_making_is_waited_for(folder, tmp_path, monkeypatch)
     monkeypatch.setattr(turns, "_PATIENCE", 60)
     with Child(holds, tmp_path, "next") as other:
         assert other.hear() == "mine"
-        with turns.Turn(folder, "next") as mine:
+        with turn_for(folder, "next") as mine:
             assert not mine
             assert (tmp_path / "next").exists()
 
@@ -76,7 +83,7 @@ def test_whoever_is_gone_or_stopped_keeps_nobody(folder, tmp_path, number):
         other.signal(number)
         if number == signal.SIGKILL:
             other.join()
-        with turns.Turn(folder, "next") as mine:
+        with turn_for(folder, "next") as mine:
             assert mine
 
 
@@ -85,14 +92,14 @@ def test_after_a_wait_in_vain_there_is_none_for_a_while(folder, tmp_path, monkey
     monkeypatch.setattr(turns, "time", types.SimpleNamespace(monotonic=time.monotonic, sleep=slept.append))
     with Child(holds, tmp_path) as other:
         assert other.hear() == "mine"
-        with turns.Turn(folder, "next"):
+        with turn_for(folder, "next"):
             assert slept
         slept.clear()
-        with turns.Turn(folder, "next") as mine:
+        with turn_for(folder, "next") as mine:
             assert mine
             assert not slept
         monkeypatch.setattr(turns, "_vain_until", 0.0)
-        with turns.Turn(folder, "next"):
+        with turn_for(folder, "next"):
             assert slept
 
 
@@ -103,10 +110,10 @@ def test_what_a_handler_raises_while_it_waits_gives_the_turn_back(folder, tmp_pa
     with Child(holds, tmp_path) as other:
         assert other.hear() == "mine"
         monkeypatch.setattr(turns, "time", types.SimpleNamespace(monotonic=time.monotonic, sleep=raises))
-        with pytest.raises(KeyboardInterrupt), turns.Turn(folder, "next"):
+        with pytest.raises(KeyboardInterrupt), turn_for(folder, "next"):
             pass
-    monkeypatch.setattr(turns, "files", types.SimpleNamespace(is_there=raises))
-    with pytest.raises(KeyboardInterrupt), turns.Turn(folder, "next"):
+    monkeypatch.setattr(files, "is_there", raises)
+    with pytest.raises(KeyboardInterrupt), turn_for(folder, "next"):
         pass
     assert is_free(tmp_path)
 
@@ -116,7 +123,7 @@ def test_where_there_are_no_such_locks_each_makes_it(folder, monkeypatch):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(turns.fcntl, "flock", refuses)
-    with turns.Turn(folder, "next") as mine:
+    with turn_for(folder, "next") as mine:
         assert mine
 
 
@@ -132,9 +139,8 @@ def test_a_put_that_rolls_goes_on_behind_another_ones_chunk_or_without_it(path, 
 @pytest.mark.parametrize("alone", [True, False])
 def test_a_used_file_is_taken_without_a_turn_by_whoever_made_the_chunk_before(queue, alone, monkeypatch):
     """Where one process puts, a roll asks nobody."""
-    entered, renewed = [], []
-    real = turns.Turn.__enter__
-    monkeypatch.setattr(turns.Turn, "__enter__", lambda turn: entered.append(turn) or real(turn))
+    entered, renewed, real = [], [], turns.is_mine
+    monkeypatch.setattr(turns, "is_mine", lambda *given: entered.append(given) or real(*given))
     home = queue._session.home
     queue.put(b"first")
     entered.clear()
@@ -145,3 +151,13 @@ def test_a_used_file_is_taken_without_a_turn_by_whoever_made_the_chunk_before(qu
     assert answer
     assert len(renewed) == 1
     assert len(entered) == (not alone)
+
+
+def test_a_child_that_is_forked_in_somebodys_turn_does_not_keep_it(folder, tmp_path):
+    with turns.opened(folder) as turn:
+        assert turns.is_mine(turn, "next")
+        child = Child(hold_until_killed)
+        assert child.hear() == "ready"
+        assert not is_free(tmp_path)
+    with child:
+        assert is_free(tmp_path)
