@@ -74,12 +74,20 @@ class Replay:
             before = target.adopted(who)
             begin = first if before is None else max(first, before[0] + 1)
             self.next = begin
-            self._finish(self._put, source, begin, stop, target, who)
+            self._finish(self._put, source, begin, stop, target, who, settle=lambda: self._count_put(target, who))
 
-    def _finish(self, work: Callable[..., None], *words: Any) -> None:
+    def _count_put(self, target: shmq.Queue, who: str) -> None:
+        """What was put last is counted, though the interruption came before that."""
+        last = target.adopted(who)
+        if last is not None and self.next is not None and last[0] >= self.next:
+            self.messages += 1
+            self.next = last[0] + 1
+
+    def _finish(self, work: Callable[..., None], *words: Any, settle: Callable[[], None] = lambda: None) -> None:
         try:
             work(*words)
         except KeyboardInterrupt:
+            settle()
             print(f"shmq: ended before message {self.next} of {self._given.source}{self._how()}", file=sys.stderr)
             raise
         finally:

@@ -148,6 +148,23 @@ def test_ctrl_c_says_where_it_ended(log):
     assert err == "shmq: ended before message 1 of log; the same words go on there\n"
 
 
+@pytest.mark.parametrize("behind", [True, False])
+def test_found_a_message_that_was_put_before_ctrl_c_was_not_counted(log, capsys, monkeypatch, behind):
+    """It came between the put and the line that counts it: "put 0 messages", and one was there."""
+    put = shmq.Queue.put
+
+    def interrupted(queue, payload, **fields):
+        if behind:
+            put(queue, payload, **fields)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shmq.Queue, "put", interrupted)
+    assert main(["replay", "log", "again"]) == 130
+    out, err = capsys.readouterr()
+    assert out == f"put {'1 message' if behind else '0 messages'} into again\n"
+    assert f"ended before message {int(behind)} of log" in err
+
+
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
