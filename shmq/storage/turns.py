@@ -26,14 +26,15 @@ _PAUSE = 0.0001
 """Seconds between two looks for what another one is making."""
 
 _vain_until = 0.0
-_opened: dict[int, _native.Fd] = {}
-"""The last opening of each thread, so that a forked child has none that is still open."""
+_opened: dict[int, list[_native.Fd]] = {}
+"""What each thread has opened: one, and more where a signal's handler puts in the middle of somebody's turn."""
 
 
 def opened(folder: _native.Fd) -> _native.Fd:
     """An opening of that folder for `is_mine`; whoever closes it gives the turn back."""
     fd = _native.Fd.of(os.open, ".", files.DIRECTORY_FLAGS, dir_fd=folder)
-    _opened[threading.get_ident()] = fd
+    thread = threading.get_ident()
+    _opened[thread] = [each for each in _opened.get(thread, ()) if each.fileno() >= 0] + [fd]
     return fd
 
 
@@ -41,11 +42,13 @@ def is_mine(turn: _native.Fd, name: str) -> bool:
     """
     Whether whoever has opened the folder as *turn* is to make the file *name* there.
 
-    False when it is there. True when nobody is about to make it, or not for so long that it may be for ever.
+    False when it is there. True when nobody is about to make it, or not for so long that it may be for ever. A signal's
+    handler does not wait: whoever it has interrupted may have the turn, and goes on behind it.
     """
     global _vain_until  # noqa: PLW0603  # of this process
     now = time.monotonic()
-    until = now + _PATIENCE if now >= _vain_until else 0.0
+    nested = len(_opened.get(threading.get_ident(), ())) > 1
+    until = now + _PATIENCE if now >= _vain_until and not nested else 0.0
     while not _taken(turn):
         if files.is_there(turn, name):
             return False
@@ -68,7 +71,7 @@ def _taken(turn: _native.Fd) -> bool:
 
 
 def _close_in_child() -> None:
-    for fd in _opened.values():
+    for fd in [each for some in _opened.values() for each in some]:
         fd.close()
     _opened.clear()
 

@@ -161,3 +161,34 @@ def test_a_child_that_is_forked_in_somebodys_turn_does_not_keep_it(folder, tmp_p
         assert not is_free(tmp_path)
     with child:
         assert is_free(tmp_path)
+
+
+def test_found_a_handler_waited_for_the_turn_of_the_put_that_it_had_interrupted(folder, tmp_path, monkeypatch):
+    """Each such put took a tenth of a second, and with a signal each 50 ms none ever came through."""
+
+    def slept(_):
+        raise AssertionError("it waits for itself")
+
+    monkeypatch.setattr(turns, "time", types.SimpleNamespace(monotonic=time.monotonic, sleep=slept))
+    with turn_for(folder, "next") as mine, turn_for(folder, "next") as of_a_handler:
+        assert mine
+        assert of_a_handler
+    assert turns._vain_until == 0.0
+    with Child(holds, tmp_path) as other:  # alone again, it waits for others
+        assert other.hear() == "mine"
+        with pytest.raises(AssertionError, match="waits"), turn_for(folder, "next"):
+            pass
+
+
+def test_a_handler_that_puts_comes_through_however_often_it_is_called(path):
+    with shmq.open(path, chunk_bytes=65536) as queue:
+        beats = []
+        before = signal.signal(signal.SIGALRM, lambda *_: beats.append(queue.put(b"beat")))
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
+            while queue.put(b"x" * 400) < 30_000 or len(beats) < 10:
+                pass
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+        assert sum(each.payload == b"beat" for each in queue.reader(start=0)) == len(beats)
