@@ -322,7 +322,8 @@ class Options(_Frozen):
         max_messages: at most so many messages that not all consumers have finished; None for any number.
         max_bytes: at most so many bytes of them, as they lie in the chunks (40 and more each, in steps of 8).
         full: what a put does at a bound: "block" until there is room or its timeout ends, "raise" Full at once, or
-            "drop_oldest". An adoption that finds no room raises Full in each of them.
+            "drop_oldest", which waits, too, for what a living member of a group has in its hands. An adoption that
+            finds no room raises Full in each of them.
         checksum: whether every message carries a CRC-32C that is checked when it is read.
         mode: permission bits of the files: 0o600, or 0o660 with a group. Never the world's.
         group: the group of users that share the queue, by name or number; kept as its number. None: one user alone.
