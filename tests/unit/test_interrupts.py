@@ -660,6 +660,7 @@ def test_found_an_adopt_interrupted_as_it_closed_what_was_staged_could_not_be_re
 def test_an_interrupted_roll_into_a_used_file_puts_once_or_not_at_all(tmp_path, monkeypatch, alone):
     """The file that this process has mapped becomes a chunk in several steps, under locks; none leaves it half done."""
     monkeypatch.setattr("shmq.storage.spares.WORTH_KEEPING", 0)
+    monkeypatch.setattr("shmq.storage.warm._entries", [])  # only so many mappings are watched: not those of other tests
     renewed, real = [], new_chunks.renewed
     monkeypatch.setattr(new_chunks, "renewed", lambda *given: renewed.append(real(*given)) or renewed[-1])
     options = shmq.Options(chunk_bytes=1 << 16)
