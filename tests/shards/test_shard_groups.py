@@ -80,10 +80,14 @@ def shares(members):
     return sorted((len(each.shards) for each in members), reverse=True)
 
 
+def hands(members):
+    """Every shard that somebody says is its; what one has given up and another has may be told by both for a moment."""
+    return sorted(shard for each in members for shard in each.shards)
+
+
 def balanced(members, wanted):
     """Wait until it is so, and all shards are had."""
-    until(lambda: shares(members) == wanted, LONG)
-    assert sorted(shard for each in members for shard in each.shards) == list(range(4))
+    until(lambda: shares(members) == wanted and hands(members) == list(range(4)), LONG)
 
 
 def numbers(members):
