@@ -50,19 +50,7 @@ class Early:
     queue: object
     method: Callable[..., int]
     def __new__(cls, queue: object, method: Callable[..., int], /) -> Self: ...
-    def put(
-        self,
-        payload: Any,
-        *,
-        key: bytes | None = None,
-        type: int = 0,
-        time_ns: int | None = None,
-        ttl: float | None = None,
-        delay: float | None = None,
-        headers: Mapping[str, Any] | None = None,
-        dedup: tuple[str | bytes, int] | None = None,
-        timeout: float | None = None,
-    ) -> int: ...
+    def put(self, *given: Any, **named: Any) -> int: ...
 
 class Head(End, Generic[_T]):
     def _wait_with(self, lock: Mutex, spins: int) -> None: ...

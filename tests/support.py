@@ -379,6 +379,18 @@ def run_python(code: str, *arguments: object, **options) -> str:
     return done.stdout
 
 
+def turn_is_free(path) -> bool:
+    """Whether nobody has the turn to make a chunk in that folder."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(fd)
+    return True
+
+
 def until(condition, deadline: float = DEADLINE) -> None:
     """Wait for *condition*() to hold."""
     end = time.monotonic() + deadline

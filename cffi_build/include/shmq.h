@@ -371,8 +371,9 @@ int64_t shmq_next_which(shmq_chunk *chunk, shmq_reader *reader, uint32_t spins, 
 /* What shmq_next_which would answer, handing out nothing: the reader stands before it. */
 int64_t shmq_glance(shmq_chunk *chunk, shmq_reader *reader, shmq_which *which);
 /* The same without a spin, for messages of up to 2 KiB with their header, or 32 where it is told which one it is: TOO_LARGE
- * for a larger one, which is neither checked nor passed. Then shmq_next_bytes says how many bytes its payload has, as far as can be told without checking,
- * and shmq_next_copied is shmq_next with the payload copied to `to` in the same pass, if it has up to `room` bytes. */
+ * for a larger one, which is neither checked nor passed. Then shmq_next_bytes says how many bytes its payload has, as far
+ * as can be told without checking, and shmq_next_copied is shmq_next with the payload copied to `to` in the same pass, if
+ * it has up to `room` bytes. */
 int64_t shmq_next_small(shmq_chunk *chunk, shmq_reader *reader);
 int64_t shmq_next_small_which(shmq_chunk *chunk, shmq_reader *reader, shmq_which *which);
 uint64_t shmq_next_bytes(const shmq_chunk *chunk, const shmq_reader *reader);

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import gc
 import itertools
 import os
@@ -13,7 +12,7 @@ import threading
 
 import pytest
 from interrupts import Interrupt, Round, places
-from support import in_child, kept_locks, peek, until
+from support import in_child, kept_locks, peek, turn_is_free, until
 
 import shmq
 from shmq import _native
@@ -678,7 +677,7 @@ def test_an_interrupted_roll_into_a_used_file_puts_once_or_not_at_all(tmp_path, 
                 queue._producer._chain._made_last = -1  # then it is somebody's turn
             with this.interrupted():
                 queue.put(b"%d" % expected)
-            assert is_free(queue), this.at
+            assert turn_is_free(f"{queue.path}/chunks"), this.at
             rolled += any(fd is not None for fd in renewed)
             queue.put(b"%d" % (expected + 1))
             seen = [int(each) for each in iter(lambda: _taken(consumer), None)]
@@ -699,15 +698,3 @@ def _taken(consumer):
         return consumer.take(timeout=0)
     except shmq.Empty:
         return None
-
-
-def is_free(queue):
-    """Whether nobody has the turn to make a chunk."""
-    fd = os.open(f"{queue.path}/chunks", os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(fd)
-    return True

@@ -11,7 +11,7 @@ import time
 import types
 
 import pytest
-from support import Child, hold_until_killed
+from support import Child, hold_until_killed, turn_is_free
 
 import shmq
 from shmq.storage import files, new_chunks, turns
@@ -45,26 +45,15 @@ def turn_for(folder, name):
         yield turns.is_mine(turn, name)
 
 
-def is_free(path):
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(fd)
-    return True
-
-
 def test_whoever_is_first_makes_it_and_whoever_is_next_finds_it(folder, tmp_path):
     with turn_for(folder, "next") as mine:
         assert mine
-        assert not is_free(tmp_path)
+        assert not turn_is_free(tmp_path)
         (tmp_path / "next").touch()
-    assert is_free(tmp_path)
+    assert turn_is_free(tmp_path)
     with turn_for(folder, "next") as mine:
         assert not mine
-    assert is_free(tmp_path)
+    assert turn_is_free(tmp_path)
 
 
 def test_what_another_one_is_making_is_waited_for(folder, tmp_path, monkeypatch):
@@ -115,7 +104,7 @@ def test_what_a_handler_raises_while_it_waits_gives_the_turn_back(folder, tmp_pa
     monkeypatch.setattr(files, "is_there", raises)
     with pytest.raises(KeyboardInterrupt), turn_for(folder, "next"):
         pass
-    assert is_free(tmp_path)
+    assert turn_is_free(tmp_path)
 
 
 def test_where_there_are_no_such_locks_each_makes_it(folder, monkeypatch):
@@ -158,9 +147,9 @@ def test_a_child_that_is_forked_in_somebodys_turn_does_not_keep_it(folder, tmp_p
         assert turns.is_mine(turn, "next")
         child = Child(hold_until_killed)
         assert child.hear() == "ready"
-        assert not is_free(tmp_path)
+        assert not turn_is_free(tmp_path)
     with child:
-        assert is_free(tmp_path)
+        assert turn_is_free(tmp_path)
 
 
 def test_found_a_handler_waited_for_the_turn_of_the_put_that_it_had_interrupted(folder, tmp_path, monkeypatch):
