@@ -565,7 +565,7 @@ class Producer(_native.Tail[T], Handle):
                 return  # another thread did it
             self._pace.deadline_ns = deadline_ns
             try:
-                self._use(self._chain.roll(tail, region))
+                self._use(self._chain.roll(tail, region, deadline_ns=deadline_ns))
             except errors.DiskFull as problem:
                 problem.args = (f"cannot put into {self._home.path}: {problem.args[0]}; nothing was put",)
                 raise

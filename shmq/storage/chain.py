@@ -594,7 +594,9 @@ class Chain:
             last = self.last()
             if last is None:
                 first = self._home.read_journal().first_index
-                new_chunks.make_chunk(self._home, first, self._member.control.first_live(), make_room=self.make_room)
+                new_chunks.make_chunk(
+                    self._home, first, self._member.control.first_live(), make_room=self.make_room, deadline_ns=0
+                )  # the first ones are small: not worth a wait
                 last = self.names()[-1]
             with contextlib.suppress(errors.Gone, FileNotFoundError):  # filled, finished and retired since we looked
                 if known is not None and (known.sequence, known.base) == last:
@@ -602,11 +604,13 @@ class Chain:
                 return self._enter(self._open_tail(*last))
         raise self._gone(f"cannot put into {self._home.path}: its last chunk went {_TRIES} times while it was opened")
 
-    def roll(self, chunk: _native.Chunk, region: int = 0, *, to_seal: bool = False) -> _native.Chunk:
+    def roll(
+        self, chunk: _native.Chunk, region: int = 0, *, to_seal: bool = False, deadline_ns: int = _native.FOREVER
+    ) -> _native.Chunk:
         """
         The chunk behind a sealed one, writable; made if it is not there, with room for *region* bytes.
 
-        *to_seal*: nothing is to be put there but a SEAL.
+        *to_seal*: nothing is to be put there but a SEAL. *deadline_ns*: when the put that rolls must be done.
 
         Raises:
             DiskFull: there is no room to make it. The chain ends with a sealed chunk, which is legal.
@@ -615,9 +619,11 @@ class Chain:
         if base is None:
             return chunk
         with self._home.at_hand():
-            return self._rolled(chunk, base, region, to_seal=to_seal)
+            return self._rolled(chunk, base, region, to_seal=to_seal, deadline_ns=deadline_ns)
 
-    def _rolled(self, chunk: _native.Chunk, base: int, region: int, *, to_seal: bool) -> _native.Chunk:
+    def _rolled(
+        self, chunk: _native.Chunk, base: int, region: int, *, to_seal: bool, deadline_ns: int
+    ) -> _native.Chunk:
         sequence = chunk.sequence + 1
         following = self._open_next(chunk, base, writable=True)
         if following is not None:
@@ -650,6 +656,7 @@ class Chain:
             await_used=self.await_used,
             renew=renew,
             alone=chunk.sequence == self._made_last,
+            deadline_ns=deadline_ns,
         )
         self._made_last = sequence if made else -1
         try:

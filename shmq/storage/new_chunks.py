@@ -117,6 +117,7 @@ def make_chunk(
     await_used: Callable[[int], bool] | None = None,
     renew: Callable[[int, int], bool] | None = None,
     alone: bool = False,
+    deadline_ns: int = _native.FOREVER,
 ) -> bool:
     """
     Make the chunk *base*-*sequence*, large enough for a region of *region* bytes; False when it is there already.
@@ -126,7 +127,7 @@ def make_chunk(
     bytes of the chunk before are in use. *busy*: it filled quickly. *await_used*: whether a used file came back, for
     who would make a new one of so many bytes otherwise. *renew*: has a used file of a size between two, which is mapped
     here, become that chunk, if there is one. *alone*: the one before was made here, too, so as a rule nobody else makes
-    this one: a used file that is mapped is taken without waiting for a turn.
+    this one: a used file that is mapped is taken without waiting for a turn. *deadline_ns*: nor is it waited for then.
 
     Raises:
         DiskFull: there is no room, not even for the smallest that would do; nothing was made.
@@ -140,7 +141,7 @@ def make_chunk(
     if alone and renew is not None and renew(*usable):
         return True
     with turns.opened(home.chunks) as turn:
-        mine = turns.is_mine(turn, chunk_name(base, sequence))
+        mine = turns.is_mine(turn, chunk_name(base, sequence), deadline_ns)
         made = _of_used_file(home, base, sequence, grain, usable, await_used, renew) if mine else False
         if made is not None:
             return made

@@ -38,23 +38,25 @@ def opened(folder: _native.Fd) -> _native.Fd:
     return fd
 
 
-def is_mine(turn: _native.Fd, name: str) -> bool:
+def is_mine(turn: _native.Fd, name: str, deadline_ns: int = _native.FOREVER) -> bool:
     """
     Whether whoever has opened the folder as *turn* is to make the file *name* there.
 
     False when it is there. True when nobody is about to make it, or not for so long that it may be for ever. A signal's
-    handler does not wait: whoever it has interrupted may have the turn, and goes on behind it.
+    handler does not wait: whoever it has interrupted may have the turn, and goes on behind it. Nor does anybody beyond
+    *deadline_ns*, when the put must be done.
     """
     global _vain_until  # noqa: PLW0603  # of this process
     now = time.monotonic()
     nested = len(_opened.get(threading.get_ident(), ())) > 1
-    until = now + _PATIENCE if now >= _vain_until and not nested else 0.0
+    patience = now + _PATIENCE if now >= _vain_until and not nested else 0.0
+    until = patience if deadline_ns < 0 else min(patience, deadline_ns / 1e9)
     while not _taken(turn):
         if files.is_there(turn, name):
             return False
         now = time.monotonic()
         if now >= until:
-            _vain_until = max(_vain_until, now + _AGAIN) if until else _vain_until
+            _vain_until = max(_vain_until, now + _AGAIN) if 0.0 < patience <= now else _vain_until
             break
         time.sleep(_PAUSE)
     return not files.is_there(turn, name)

@@ -669,7 +669,7 @@ def test_the_next_chunk_is_made_for_what_it_is_to_hold_and_for_what_was_in_the_o
     base = last.sealed()
     following = chain.roll(last, 100)
     assert (following.sequence, following.base) == (4, base)
-    more = {"busy": False, "await_used": chain.await_used, "alone": False}
+    more = {"busy": False, "await_used": chain.await_used, "alone": False, "deadline_ns": _native.FOREVER}
     assert callable(made[0][-1].pop("renew"))
     assert made == [(base, 4, 100, 4, 0, chain.make_room, filled, more)]
     following.seal()

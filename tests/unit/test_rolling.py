@@ -181,3 +181,17 @@ def test_a_handler_that_puts_comes_through_however_often_it_is_called(path):
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
         assert sum(each.payload == b"beat" for each in queue.reader(start=0)) == len(beats)
+
+
+def test_a_put_waits_for_no_turn_beyond_its_timeout(path, monkeypatch):
+    slept = []
+    monkeypatch.setattr(turns, "time", types.SimpleNamespace(monotonic=time.monotonic, sleep=slept.append))
+    with shmq.open(path) as queue, Child(holds, f"{path}/chunks") as other:
+        assert other.hear() == "mine"
+        for _ in range(1_000):
+            queue.put(bytes(100), timeout=0)
+        assert not slept
+        assert turns._vain_until == 0.0
+        for _ in range(5_000):
+            queue.put(bytes(100))
+        assert slept
